@@ -7,6 +7,7 @@ gauge, meter or distribution of a user function is a *measure*, a dict of JSON w
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
@@ -45,6 +46,16 @@ def meter(count: int, span: int) -> Measure:
 def distribution(count: int, total: float, least: float, most: float) -> Measure:
     """The values of an epoch."""
     return {"kind": "distribution", "count": count, "sum": total, "min": least, "max": most}
+
+
+def quantile(ordered: Sequence[int], part: float) -> int:
+    """Return the smallest of some values that at least a part of them do not exceed.
+
+    Args:
+        ordered: the values, at least one, in ascending order.
+        part: above 0, at most 1.
+    """
+    return ordered[math.ceil(part * len(ordered)) - 1]
 
 
 def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> Measure:

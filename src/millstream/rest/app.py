@@ -169,7 +169,7 @@ def _route(
 
     async def respond(request: Request) -> Response:
         try:
-            body = {} if endpoint.method == "GET" else await _body(request)
+            body = {} if endpoint.method == "GET" else await json_body(request)
         except Refused as refusal:
             return failure(refusal.status, str(refusal))
         path = {name: str(value) for name, value in request.path_params.items()}
@@ -187,8 +187,12 @@ def _route(
     return respond
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
-    """The JSON object of a request.
+async def json_body(request: Request, *, of_any_type: bool = False) -> dict[str, Any]:
+    """Return the JSON object of a request; an empty one if it has no body.
+
+    Args:
+        request: the request.
+        of_any_type: the body need not be declared as JSON, which keeps out forms of other pages.
 
     Raises:
         Refused: it is none.
@@ -196,9 +200,8 @@ async def _body(request: Request) -> Mapping[str, Any]:
     content = await request.body()
     if not content.strip():
         return {}
-    # Others can be sent by a form of any page.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind != "application/json" and not of_any_type:
         raise Refused(415, f"the body must be application/json, not {kind[:100]!r}")
     try:
         found = json.loads(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.contracts.metrics import quantile
 from millstream.rest.app import Call, Endpoint
 from millstream.rest.overview import find_vertex
 from millstream.rest.security import Refused
@@ -74,12 +75,11 @@ def _type(record: CheckpointRecord) -> str:
 def _statistics_of(values: Sequence[int]) -> dict[str, Any]:
     """Return minimum, mean, maximum and percentiles; zeros of nothing."""
     ordered = sorted(values) or [0]
-    last = len(ordered) - 1
     return {
         "min": ordered[0],
         "max": ordered[-1],
         "avg": sum(ordered) // len(ordered),
-        **{name: float(ordered[round(last * part)]) for name, part in _PERCENTILES},
+        **{name: float(quantile(ordered, part)) for name, part in _PERCENTILES},
     }
 
 

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from millstream import __version__
 from millstream.errors import MillstreamError, SqlParserError
-from millstream.rest.app import failure
+from millstream.rest.app import failure, json_body
+from millstream.rest.security import Refused
 from millstream.sql_gateway.operations import OperationStatus
 from millstream.sql_gateway.serialization import ROW_FORMATS
 
@@ -129,7 +130,7 @@ class GatewayApi:
         statement = _statement(body)
         position = body.get("position", len(statement))
         if not isinstance(position, int):
-            raise HTTPException(400, "'position' has to be a whole number.")
+            raise Refused(400, "'position' has to be a whole number.")
         session = self._session(request)
         found = await run_in_threadpool(session.complete, statement, position)
         return JSONResponse({"candidates": found})
@@ -187,7 +188,7 @@ class GatewayApi:
             "Materialized tables are not in this release. An INSERT job keeps a table up to date: "
             "execute INSERT INTO ... SELECT as a statement."
         )
-        raise HTTPException(501, message)
+        raise Refused(501, message)
 
     async def _script(self, request: Request) -> Response:
         self._session(request)
@@ -196,7 +197,7 @@ class GatewayApi:
             "Run the script by 'millstream sql -f SCRIPT', or execute its statements in this "
             "session."
         )
-        raise HTTPException(501, message)
+        raise Refused(501, message)
 
     def _session(self, request: Request) -> GatewaySession:
         return self._sessions.get(request.path_params["session_handle"])
@@ -219,6 +220,8 @@ def _handler(
     async def handle(request: Request) -> Response:
         try:
             return await endpoint(request)
+        except Refused as refusal:
+            return failure(refusal.status, str(refusal))
         except LookupError as error:
             return failure(404, str(error))
         except ValueError as error:
@@ -250,36 +253,28 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    text = await request.body()
-    if not text:
-        return {}
-    try:
-        body = json.loads(text)
-    except ValueError as error:
-        raise HTTPException(400, f"The request is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise HTTPException(400, "The request is not a JSON object.")
-    return body
+    # As Flink's gateway, whose documentation has curl send statements without a type.
+    return await json_body(request, of_any_type=True)
 
 
 def _statement(body: dict[str, Any]) -> str:
     statement = body.get("statement")
     if not isinstance(statement, str):
-        raise HTTPException(400, "'statement' has to be text.")
+        raise Refused(400, "'statement' has to be text.")
     return statement
 
 
 def _strings(body: dict[str, Any], key: str) -> dict[str, str]:
     found = body.get(key) or {}
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise HTTPException(400, f"'{key}' has to be an object of texts.")
+        raise Refused(400, f"'{key}' has to be an object of texts.")
     return found
 
 
 def _refuse_timeout(body: dict[str, Any]) -> None:
     if (body.get("executionTimeout") or 0) > 0:
         message = "'executionTimeout' is not in this release, nor in Flink's; cancel the operation."
-        raise HTTPException(400, message)
+        raise Refused(400, message)
 
 
 def _version(request: Request) -> int:
@@ -290,7 +285,7 @@ def _version(request: Request) -> int:
 def _row_format(request: Request) -> str:
     given = request.query_params.get("rowFormat", "JSON").upper()
     if given not in ROW_FORMATS:
-        raise HTTPException(400, f"rowFormat is one of {', '.join(ROW_FORMATS)}, not '{given}'.")
+        raise Refused(400, f"rowFormat is one of {', '.join(ROW_FORMATS)}, not '{given}'.")
     return given
 
 
@@ -298,7 +293,7 @@ def _token(request: Request) -> int:
     try:
         return int(request.path_params["token"])
     except ValueError as error:
-        raise HTTPException(400, "The token of a page is a whole number.") from error
+        raise Refused(400, "The token of a page is a whole number.") from error
 
 
 def _result_uri(request: Request, token: int, row_format: str) -> str:

@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.configuration import options
+from millstream.contracts.metrics import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct("<qI")
 #: Name -> quantile, as Flink's reporters have them.
-QUANTILES: Final = {
+_QUANTILES: Final = {
     "p50": 0.5,
     "p75": 0.75,
     "p95": 0.95,
@@ -134,9 +135,6 @@ class LatencyTracking:
 
 def _statistics(values: list[int]) -> dict[str, float]:
     count, total = len(values), sum(values)
-    found = {
-        name: values[min(count - 1, math.ceil(quantile * count) - 1)]
-        for name, quantile in QUANTILES.items()
-    }
+    found = {name: quantile(values, part) for name, part in _QUANTILES.items()}
     extent = {"count": count, "sum": total, "min": values[0], "max": values[-1]}
     return {**extent, "mean": total / count, **found}
