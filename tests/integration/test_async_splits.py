@@ -72,12 +72,18 @@ def _run(
     *,
     ordered: bool,
     again: bool,
+    united: bool,
 ) -> None:
     wait = AsyncDataStream.ordered_wait if ordered else AsyncDataStream.unordered_wait
 
     def build(env: StreamExecutionEnvironment, into: Path) -> None:
-        source = SplitsSource(splits)
+        first = splits[: len(splits) // 2] if united else splits
+        source = SplitsSource(first)
         events = env.from_source(source, event_time(_BOUND), "events").uid("events")
+        if united:  # time of two sources meets in front of the calls
+            others = SplitsSource(splits[len(first) :])
+            more = env.from_source(others, event_time(_BOUND), "others").uid("others")
+            events = events.union(more)
         called = wait(events, Call(), Time.seconds(60), 3, Types.PICKLED_BYTE_ARRAY()).uid("call")
         if again:  # time that is made per split behind calls
             called = called.assign_timestamps_and_watermarks(event_time(_BOUND)).uid("times")
@@ -96,16 +102,17 @@ def _windows(splits: Sequence[Sequence[Event]]) -> Counter[tuple[int, int, int]]
     return Counter((key, window, count) for (key, window), count in groups.items())
 
 
-@given(event_splits(), schedules(rescale=False), st.booleans(), st.booleans())
-@examples(15)
+@given(event_splits(), schedules(rescale=False), st.booleans(), st.booleans(), st.booleans())
+@examples(20)
 def test_oracle_calls_of_several_splits(
     splits: list[list[Event]],
     schedule: Schedule,
     ordered: bool,
     again: bool,
+    united: bool,
 ) -> None:
     with temporary_directory() as directory:
-        _run(splits, schedule, directory, ordered=ordered, again=again)
+        _run(splits, schedule, directory, ordered=ordered, again=again, united=united)
         found = collected(directory, "called")
         assert Counter(found) == Counter(event for events in splits for event in events)
         if ordered:

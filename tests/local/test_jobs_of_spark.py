@@ -32,6 +32,7 @@ from tests.spark.test_sources_and_sinks import (
     test_socket,
 )
 from tests.spark.test_transformations import (
+    test_async_calls_of_several_splits_are_under_way_together,
     test_oracle_batch_mode,
     test_oracle_records,
     test_oracle_time_and_state,
@@ -43,6 +44,7 @@ __all__ = [
     "test_a_task_and_a_commit_that_hang",
     "test_a_value_that_does_not_fit_its_type",
     "test_an_error_in_open_names_the_operator",
+    "test_async_calls_of_several_splits_are_under_way_together",
     "test_continuous_monitoring_and_job_client",
     "test_fixed_delay_restarts",
     "test_generator_at_a_rate_and_processing_time_timers",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-from tests.integration.job_runs import SplitsSource
+from tests.spark.test_transformations import UnderWay
 
 from millstream.common import Time, Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
-from millstream.datastream import AsyncDataStream, AsyncFunction
+from millstream.datastream import AsyncDataStream
 from millstream.table import DataTypes, StreamTableEnvironment
 from millstream.table.udf import udf
 
@@ -57,22 +56,6 @@ def test_map_batches(make: Make, path: str) -> None:
     assert sum(1 / records for records in found) <= RECORDS / 20, "calls"
 
 
-class UnderWay(AsyncFunction[int, int]):
-    """Returns how many records were under way together, at most, until this one was done."""
-
-    def open(self, runtime_context: Any) -> None:
-        del runtime_context
-        self.now = self.most = 0
-
-    async def async_invoke(self, value: int) -> list[int]:
-        del value
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(CALL_SECONDS)
-        self.now -= 1
-        return [self.most]
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_async_functions_get_their_capacity(make: Make, path: str) -> None:
     env = make(1)
@@ -82,15 +65,6 @@ def test_async_functions_get_their_capacity(make: Make, path: str) -> None:
     )
     assert len(found) == RECORDS
     assert max(found) == 200
-
-
-@pytest.mark.parametrize("wait", [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait])
-def test_async_calls_of_several_splits_are_under_way_together(make: Make, wait: Any) -> None:
-    source = SplitsSource([[split] * 3 for split in range(60)], Types.LONG())
-    stream = make(1).from_source(source, WatermarkStrategy.no_watermarks(), "small", Types.LONG())
-    found = collected(wait(stream, UnderWay(), Time.seconds(60), 200, Types.LONG()))
-    assert len(found) == 180
-    assert max(found) > 3, "no more than those of one split"
 
 
 def test_pandas_functions(make: Make) -> None:

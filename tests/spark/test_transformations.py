@@ -6,6 +6,7 @@ that one job checks all of them.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.integration.job_runs import SplitsSource
 
 from millstream.common import (
     Duration,
     Row,
+    Time,
     Types,
     WatermarkGenerator,
     WatermarkOutput,
@@ -25,6 +28,8 @@ from millstream.common import (
 )
 from millstream.datastream import (
     AggregateFunction,
+    AsyncDataStream,
+    AsyncFunction,
     FilterFunction,
     FlatMapFunction,
     KeyedBroadcastProcessFunction,
@@ -522,3 +527,42 @@ def test_oracle_broadcast_state(make: Make, mode: RuntimeExecutionMode) -> None:
     assert Counter(key for key, _ in seen.elements()) == {k: len(v) for k, v in values.items()}
     if mode == RuntimeExecutionMode.BATCH:
         assert seen == {(key, max(some)): len(some) for key, some in values.items()}
+
+
+class UnderWay(AsyncFunction[int, int]):
+    """Returns how many records were under way together, at most, until this one was done."""
+
+    def open(self, runtime_context: Any) -> None:
+        del runtime_context
+        self.now = self.most = 0
+
+    async def async_invoke(self, value: int) -> list[int]:
+        del value
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.01)
+        self.now -= 1
+        return [self.most]
+
+
+def test_async_calls_of_several_splits_are_under_way_together(make: Make) -> None:
+    source = SplitsSource([[split] * 3 for split in range(60)], Types.LONG())
+    stream = make(1).from_source(source, WatermarkStrategy.no_watermarks(), "small", Types.LONG())
+    called = [
+        wait(stream, UnderWay(), Time.seconds(60), capacity, Types.LONG()).map(
+            lambda most, name=name: (name, most), Types.PICKLED_BYTE_ARRAY()
+        )
+        for name, wait, capacity in (
+            ("ordered", AsyncDataStream.ordered_wait, 200),
+            ("unordered", AsyncDataStream.unordered_wait, 200),
+            ("few", AsyncDataStream.unordered_wait, 7),
+        )
+    ]
+    found = defaultdict[str, list[int]](list)
+    with cast("Any", called[0].union(*called[1:]).execute_and_collect()) as results:
+        for name, most in results:
+            found[name].append(most)
+    assert [len(found[name]) for name in ("ordered", "unordered", "few")] == [180] * 3
+    assert max(found["ordered"]) > 3, "no more than those of one split"
+    assert max(found["unordered"]) > 3, "no more than those of one split"
+    assert 3 < max(found["few"]) <= 7, "no more than those of one split"

@@ -84,6 +84,10 @@ class PendingCalls(Protocol):
     """What an operator has under way of a split."""
 
     @property
+    def records(self) -> int:
+        """Return of how many records."""
+
+    @property
     def is_ready(self) -> bool:
         """Return whether some of it can be emitted without waiting."""
 

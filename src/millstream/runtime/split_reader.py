@@ -1,10 +1,15 @@
-"""Reads the source splits that a task of stage 0 is assigned into the chain of their source."""
+"""Reads the source splits that a task of stage 0 is assigned into the chain of their source.
+
+In micro-batch execution they are read one after the other.  Calls of asynchronous functions that
+are in flight at the end of a split continue while the next ones are read, as many as the capacity
+allows; only the end of the epoch waits for all of them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.checkpoint.model import SplitState
 from millstream.configuration import options
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import PendingCalls
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
+    from millstream.runtime.exchange import WatermarkValve
     from millstream.runtime.plan import ChannelStates, EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
 
@@ -36,11 +42,29 @@ class SuspendedCalls:
 
     calls: Mapping[int, PendingCalls]
     times: Mapping[int, OperatorTime]
+    #: Of nodes with several inputs.
+    valves: Mapping[int, WatermarkValve]
 
     @property
     def is_ready(self) -> bool:
         """Return whether some of it can be emitted without waiting."""
         return any(each.is_ready for each in self.calls.values())
+
+    @property
+    def records(self) -> int:
+        """Return how many records are in flight."""
+        return sum(each.records for each in self.calls.values())
+
+
+class _SuspendedSplit(NamedTuple):
+    """A split that is read to its end in this epoch, and has calls in flight."""
+
+    chain: SourceChain
+    #: As it was left.
+    assignment: SplitAssignment
+    #: Records that were read.
+    records: int
+    calls: SuspendedCalls
 
 
 class SplitReader:
@@ -69,6 +93,8 @@ class SplitReader:
         self.counted: dict[int, int] = defaultdict(int)
         #: (channel, node) -> the watermark at the end of the split.
         self.reached: dict[tuple[int, int], int] = {}
+        #: In the order in which they were read.
+        self._suspended: list[_SuspendedSplit] = []
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Read all assigned splits; yields frames for later stages where there are many."""
@@ -80,12 +106,15 @@ class SplitReader:
                 # Also a split of which nothing is read: its idleness and its periodic watermarks
                 # are due, and its state goes into the checkpoint again.
                 yield from self._read_split(chain, assignment)
+        yield from self._finish_suspended()
         crash_point("source.read.after")
 
     def _read_split(
         self, chain: SourceChain, assignment: SplitAssignment
     ) -> Iterator[pa.RecordBatch]:
         instance, node = self._instance, chain.source
+        if assignment.is_end_of_input:  # after all that its splits have
+            yield from self._finish_suspended()
         self.enter(chain, assignment)
         records = 0
         head = instance.operators[node.id]
@@ -95,6 +124,60 @@ class SplitReader:
                 yield from instance.outbox.drain()
         if assignment.is_end_of_input:
             head.process_watermark(MAX_TIMESTAMP)
+        self._leave_split(chain, assignment, records)
+        yield from self._finish_some(chain.concurrency)
+
+    def _finish_some(self, most: int) -> Iterator[pa.RecordBatch]:
+        """Emit until at most so many records of splits that were left are in flight."""
+        if self._in_flight() <= most:
+            return
+        waiting, self._suspended = self._suspended, []
+        for split in waiting:
+            if split.calls.is_ready:
+                self.enter(split.chain, split.assignment, calls=split.calls)
+                self._leave_split(split.chain, split.assignment, split.records)
+            else:
+                self._suspended.append(split)
+            if self._instance.outbox.is_full:
+                yield from self._instance.outbox.drain()
+        while self._in_flight() > most:
+            yield from self._finish_first()
+
+    def _in_flight(self) -> int:
+        return sum(each.calls.records for each in self._suspended)
+
+    def _finish_suspended(self) -> Iterator[pa.RecordBatch]:
+        while self._suspended:
+            yield from self._finish_first()
+
+    def _finish_first(self) -> Iterator[pa.RecordBatch]:
+        """Wait for the calls of the split that was left first."""
+        split = self._suspended.pop(0)
+        self.enter(split.chain, split.assignment, calls=split.calls)
+        self._finish(split.chain, split.assignment, split.records)
+        if self._instance.outbox.is_full:
+            yield from self._instance.outbox.drain()
+
+    def _leave_split(self, chain: SourceChain, assignment: SplitAssignment, records: int) -> None:
+        """Leave a split: for this epoch, or until its calls are done."""
+        calls = self.suspend(chain)
+        if calls is None:
+            self._finish(chain, assignment, records)
+            return
+        known = len(self.due)
+        states = self.leave(chain, assignment)
+        del self.due[known:]  # it is left again
+        # A copy: tasks of later stages read in the plan what held at the start of the epoch.
+        reached = replace(
+            assignment,
+            start=assignment.stop,
+            was_idle=self._instance.outputs[chain.source.id].idle,
+            operators=states,
+        )
+        self._suspended.append(_SuspendedSplit(chain, reached, records, calls))
+
+    def _finish(self, chain: SourceChain, assignment: SplitAssignment, records: int) -> None:
+        """Leave a split for this epoch."""
         states = self.leave(chain, assignment)
         if not assignment.is_end_of_input:  # no split of the source, so nothing of it is kept
             self.splits.append(self.state_of(chain, assignment, states, records))
@@ -123,6 +206,8 @@ class SplitReader:
         operators = self._instance.operators
         times = None if calls is None else calls.times
         restore_split_time(self._instance, assignment, chain, times)
+        if calls is not None:
+            self._instance.valves.update(calls.valves)
         for node in chain.per_channel:
             operators[node.id].restore(self._restore_context(node, assignment, resumes=resumes))
         for node in reversed(chain.per_channel):  # as in a task: those after it are restored now
@@ -136,8 +221,6 @@ class SplitReader:
     def suspend(self, chain: SourceChain) -> SuspendedCalls | None:
         """Set aside what operators have under way, before the split is left; None: nothing."""
         instance = self._instance
-        if chain.merging:  # their valves are made from the time of the source
-            return None
         calls = {
             node.id: pending
             for node in chain.nodes
@@ -154,7 +237,8 @@ class SplitReader:
             for node in chain.nodes
             if node.id not in chain.per_channel_ids
         }
-        return SuspendedCalls(calls, times)
+        valves = {node.id: instance.valves[node.id] for node, _ in chain.merging}
+        return SuspendedCalls(calls, times, valves)
 
     def _restore_context(
         self, node: StreamNode, assignment: SplitAssignment, *, resumes: bool
