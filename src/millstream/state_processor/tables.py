@@ -241,11 +241,10 @@ def records_of(data: Any) -> list[Any]:
     if isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "columns"):
         table = to_table(data)
         make = row_class(tuple(table.column_names))
+        forms = forms_for(table, {}, table.column_names, "a row")
         columns = [
-            ColumnCodec(form_of_type(field.type)).values(
-                column_for(table, field.name, form_of_type(field.type), "a row")
-            )
-            for field in table.schema
+            ColumnCodec(form).values(column_for(table, name, form, "a row"))
+            for name, form in forms.items()
         ]
         return [make(values) for values in zip(*columns, strict=True)]
     return list(data)

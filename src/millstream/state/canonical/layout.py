@@ -118,9 +118,9 @@ class Column:
             return [(self.name, pa.binary())]
         return [(self.name, self.codec.type), (self.name + OTHER, pa.binary())]
 
-    def fits(self, value: Any) -> bool:
-        """Return whether the column holds a value."""
-        return self.codec is not None and (value is None or self.codec.fits(value))
+    def fits(self, *values: Any) -> bool:
+        """Return whether the column holds some values."""
+        return self.codec is not None and self.codec.fits(*values)
 
     def columns(self, values: Sequence[Any], stored: Sequence[bytes]) -> dict[str, pa.Array]:
         """The columns of some rows.
@@ -366,7 +366,7 @@ class SectionLayout:
         stored: list[bytes] = []
         for value, content in zip(entries.values, entries.stored, strict=True):
             elements = self._elements(value)
-            if not elements or not all(column.fits(each) for _, each in elements):
+            if not elements or not column.fits(*(each for _, each in elements)):
                 elements = [(None, _OPAQUE)]
                 positions.append(None)
             else:

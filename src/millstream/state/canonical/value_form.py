@@ -10,17 +10,22 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from millstream.types.basic_types import DecimalTypeInfo
+from millstream.types.composite_types import RowTypeInfo, TupleTypeInfo
 from millstream.types.row import Row, RowKind, row_class
+from millstream.types.type_information import ArrowTypeInfo, ListTypeInfo, MapTypeInfo
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import tzinfo
+
+    from millstream.types.type_information import TypeInformation
 
 
 _SMALLEST: Final = -(2**63)
@@ -76,7 +81,8 @@ class ValueForm:
     def __str__(self) -> str:
         """``map[str, list[int]]``, for people."""
         if self.kind == "row":
-            named = zip(_field_names(self), self.parts, strict=True)
+            names = self.names or [f"f{number}" for number in range(len(self.parts))]
+            named = zip(names, self.parts, strict=True)
             fields = (f"{name}: {part}" for name, part in named)
             return f"row({', '.join(fields)})"
         if self.kind == "decimal":
@@ -90,65 +96,42 @@ ANY: Final = ValueForm("any")
 OBJECT: Final = ValueForm("object")
 
 
-def _is_int(value: Any) -> bool:
-    return type(value) is int and _SMALLEST <= value <= _LARGEST
+def _are_in_64_bits(values: Sequence[int]) -> bool:
+    return min(values) >= _SMALLEST and max(values) <= _LARGEST
 
 
-def _is_text(value: Any) -> bool:
-    if type(value) is not str:
+def _are_texts(values: Sequence[str]) -> bool:
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
         return False
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair
-            return False
     return True
 
 
-def _is_naive(value: Any) -> bool:
-    return type(value) is datetime and value.tzinfo is None and not value.fold
+def _are_in_zone(zone: tzinfo | None) -> Callable[[Sequence[Any]], bool]:
+    return lambda values: all(value.tzinfo is zone and not value.fold for value in values)
 
 
-def _is_utc(value: Any) -> bool:
-    return type(value) is datetime and value.tzinfo is UTC and not value.fold
-
-
-def _is_naive_time(value: Any) -> bool:
-    return type(value) is time and value.tzinfo is None and not value.fold
-
-
-def _is_duration(value: Any) -> bool:
+def _are_durations(values: Sequence[timedelta]) -> bool:
     # Python's reach beyond the microseconds of the column.
-    return type(value) is timedelta and _SMALLEST <= value // _MICROSECOND <= _LARGEST
+    return _are_in_64_bits([value // _MICROSECOND for value in values])
 
 
-def _of_type(kind: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) is kind
-
-
-#: Name -> column type, and whether a value fits.
-_SCALARS: Final[dict[str, tuple[pa.DataType, Callable[[Any], bool]]]] = {
-    "bool": (pa.bool_(), _of_type(bool)),
-    "int": (pa.int64(), _is_int),
-    "float": (pa.float64(), _of_type(float)),
-    "str": (pa.string(), _is_text),
-    "bytes": (pa.binary(), _of_type(bytes)),
-    "datetime": (pa.timestamp("us"), _is_naive),
-    "datetime utc": (pa.timestamp("us", "UTC"), _is_utc),
-    "date": (pa.date32(), _of_type(date)),
-    "time": (pa.time64("us"), _is_naive_time),
-    "timedelta": (pa.duration("us"), _is_duration),
+#: Name -> class, type of the column, and whether values of the class (some, none of them None)
+#: fit; None: all do.
+_SCALARS: Final[dict[str, tuple[type, TypeInformation, Callable[[Sequence[Any]], bool] | None]]] = {
+    "bool": (bool, Types.BOOLEAN(), None),
+    "int": (int, Types.LONG(), _are_in_64_bits),
+    "float": (float, Types.DOUBLE(), None),
+    "str": (str, Types.STRING(), _are_texts),
+    "bytes": (bytes, Types.PRIMITIVE_ARRAY(Types.BYTE()), None),
+    "datetime": (datetime, Types.SQL_TIMESTAMP(), _are_in_zone(None)),
+    "datetime utc": (datetime, Types.TIMESTAMP_LTZ(), _are_in_zone(UTC)),
+    "date": (date, Types.SQL_DATE(), None),
+    "time": (time, Types.SQL_TIME(), _are_in_zone(None)),
+    "timedelta": (timedelta, ArrowTypeInfo(pa.duration("us")), _are_durations),
 }
-_KINDS: Final[dict[type, str]] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    bytes: "bytes",
-    date: "date",
-    time: "time",
-    timedelta: "timedelta",
-}
+_KINDS: Final = {cls: name for name, (cls, *_) in _SCALARS.items() if cls is not datetime}
 
 
 def form_of(value: object) -> ValueForm:
@@ -206,10 +189,10 @@ def _is_plain_row(value: Row) -> bool:
     return names is None or len(set(names)) == len(names) == len(value)
 
 
-def _row_types(names: tuple[str, ...] | None) -> tuple[type, ...]:
+def _row_types(names: tuple[str, ...] | None) -> frozenset[type]:
     made = row_class(names, RowKind.INSERT)
     # ``Row(1, 2)`` is of the class itself until it was pickled once.
-    return (made, Row) if names is None else (made,)
+    return frozenset({made, Row} if names is None else {made})
 
 
 def _common(forms: Iterable[ValueForm]) -> ValueForm:
@@ -270,258 +253,98 @@ class ColumnCodec:
         form: which is known.
     """
 
-    __slots__ = ("_from_column", "_to_column", "fits", "form", "type")
+    __slots__ = ("_info", "form", "type")
 
     def __init__(self, form: ValueForm) -> None:
         self.form = form
-        self.type = column_type(form)
-        #: Whether the column gives back a value exactly; None fits each.
-        self.fits = _fits(form)
-        self._to_column = _to_column(form)
-        self._from_column = _from_column(form)
+        self._info = _type_info_of(form)
+        self.type = self._info.arrow_type
+
+    def fits(self, *values: Any) -> bool:
+        """Return whether the column gives back these values exactly; None fits each."""
+        return _are_exact(self.form, values)
 
     def array(self, values: Sequence[Any]) -> pa.Array | None:
         """Return the column of some values; None if one of them does not fit."""
-        return self._to_column(values)
+        return self._info.column_to_arrow(values) if _are_exact(self.form, values) else None
 
     def values(self, column: pa.Array | pa.ChunkedArray) -> list[Any]:
         """Return the values of a column."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
-        return self._from_column(column)
+        return self._info.column_from_arrow(column)
 
 
-def column_type(form: ValueForm) -> pa.DataType:
-    """The type of the column of a form that is known."""
-    if form.kind in _SCALARS:
-        return _SCALARS[form.kind][0]
-    if form.kind == "decimal":
-        return pa.decimal128(_MOST_DIGITS, form.scale)
-    parts = [column_type(part) for part in form.parts]
-    if form.kind == "list":
-        return pa.list_(parts[0])
-    if form.kind == "map":
-        return pa.map_(parts[0], parts[1])
-    return pa.struct(list(zip(_field_names(form), parts, strict=True)))
+class _NamelessRowTypeInfo(TupleTypeInfo):
+    """Rows whose fields have no names."""
+
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        return list(map(row_class(None), super()._from_columns(columns)))
 
 
-def _field_names(form: ValueForm) -> list[str]:
-    if form.names is not None:
-        return list(form.names)
-    return [f"f{number}" for number in range(len(form.parts))]
-
-
-def _fits(form: ValueForm) -> Callable[[Any], bool]:
+def _type_info_of(form: ValueForm) -> TypeInformation:
     if form.kind in _SCALARS:
         return _SCALARS[form.kind][1]
     if form.kind == "decimal":
-        return lambda value: _is_decimal(value, form.scale)
-    if form.kind == "map":
-        key, value_fits = map(_fits, form.parts)
-        return lambda value: (
-            type(value) is dict
-            and all(map(key, value))
-            and all(each is None or value_fits(each) for each in value.values())
-        )
-    parts = [_fits(part) for part in form.parts]
+        return DecimalTypeInfo(_MOST_DIGITS, form.scale)
+    parts = list(map(_type_info_of, form.parts))
     if form.kind == "list":
-        (fits,) = parts
-        return lambda value: (
-            type(value) is list and all(each is None or fits(each) for each in value)
-        )
-    kinds = (tuple,) if form.kind == "tuple" else _row_types(form.names)
-    return lambda value: (
-        type(value) in kinds
-        and len(value) == len(parts)
-        and all(each is None or fits(each) for each, fits in zip(value, parts, strict=True))
-    )
+        return ListTypeInfo(*parts)
+    if form.kind == "map":
+        return MapTypeInfo(*parts)
+    if form.kind == "tuple":
+        return TupleTypeInfo(parts)
+    return _NamelessRowTypeInfo(parts) if form.names is None else RowTypeInfo(parts, form.names)
 
 
-def _is_decimal(value: Any, scale: int) -> bool:
-    if type(value) is not Decimal:
+def _are_exact(form: ValueForm, values: Sequence[Any]) -> bool:
+    """Return whether the type of the form gives back these values with the same types."""
+    kinds = set(map(type, values))
+    present = values
+    if _NONE in kinds:
+        kinds.remove(_NONE)
+        present = [value for value in values if value is not None]
+    if not present:
+        return True
+    if not kinds <= _classes_of(form):
         return False
+    return _have_exact_parts(form, present)
+
+
+def _have_exact_parts(form: ValueForm, values: Sequence[Any]) -> bool:
+    """The same of values of the right classes, of which there are some and none is None."""
+    if form.kind == "decimal":
+        return all(_is_decimal(value, form.scale) for value in values)
+    if not form.parts:
+        check = _SCALARS[form.kind][2]
+        return check is None or check(values)
+    if form.kind == "list":
+        return _are_exact(form.parts[0], list(chain.from_iterable(values)))
+    if form.kind == "map":
+        keys = list(chain.from_iterable(values))
+        items = [item for value in values for item in value.values()]
+        return all(map(_are_exact, form.parts, (keys, items))) and None not in keys
+    if set(map(len, values)) != {len(form.parts)}:
+        return False
+    return all(map(_are_exact, form.parts, zip(*values, strict=True)))
+
+
+def _classes_of(form: ValueForm) -> frozenset[type]:
+    return _row_types(form.names) if form.kind == "row" else _CLASSES[form.kind]
+
+
+_NONE: Final = type(None)
+_CLASSES: Final[dict[str, frozenset[type]]] = {
+    **{kind: frozenset({cls}) for kind, (cls, *_) in _SCALARS.items()},
+    "decimal": frozenset({Decimal}),
+    "list": frozenset({list}),
+    "map": frozenset({dict}),
+    "tuple": frozenset({tuple}),
+}
+
+
+def _is_decimal(value: Decimal, scale: int) -> bool:
     sign, digits, exponent = value.as_tuple()
     if exponent != -scale or len(digits) > _MOST_DIGITS:
         return False
     return bool(value) or not sign  # a column has no negative zero
-
-
-#: Scalars that fit if they are of the class and Arrow takes them, without a test of each.
-_BY_CLASS: Final[dict[str, type]] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-    "bytes": bytes,
-    "date": date,
-}
-_NONE: Final = type(None)
-_ToColumn: TypeAlias = "Callable[[Sequence[Any]], pa.Array | None]"
-_FromColumn: TypeAlias = "Callable[[pa.Array], list[Any]]"
-
-
-def _to_column(form: ValueForm) -> _ToColumn:
-    """What makes the column of values; it returns None if one of them does not fit."""
-    kind = form.kind
-    if kind in _SCALARS or kind == "decimal":
-        return _scalars_to_column(form)
-    parts = [_to_column(part) for part in form.parts]
-    if kind == "list":
-        return partial(_lists_to_column, column_type(form), parts[0])
-    if kind == "map":
-        return partial(_maps_to_column, column_type(form), parts[0], parts[1])
-    kinds = {_NONE, *((tuple,) if kind == "tuple" else _row_types(form.names))}
-    return partial(_records_to_column, column_type(form), parts, kinds)
-
-
-def _scalars_to_column(form: ValueForm) -> _ToColumn:
-    column, fits, cls = column_type(form), _fits(form), _BY_CLASS.get(form.kind)
-
-    def convert(values: Sequence[Any]) -> pa.Array | None:
-        if cls is not None:
-            if not set(map(type, values)) <= {cls, _NONE}:
-                return None
-        elif not all(value is None or fits(value) for value in values):
-            return None
-        try:
-            return pa.array(values, column)
-        except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
-            return None
-
-    return convert
-
-
-def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Where each of some lists begins in all of their elements; null for one that is None."""
-    lengths = [0 if value is None else len(value) for value in values]
-    ends = np.cumsum([0, *lengths])
-    nulls = np.array([*(value is None for value in values), False], bool)
-    return pa.array(ends, pa.int32(), mask=nulls)
-
-
-def _lists_to_column(
-    column: pa.DataType, convert: _ToColumn, values: Sequence[Any]
-) -> pa.Array | None:
-    if not set(map(type, values)) <= {list, _NONE}:
-        return None
-    elements = convert(list(chain.from_iterable(filter(None, values))))
-    if elements is None:
-        return None
-    return pa.ListArray.from_arrays(_offsets(values), elements, type=column)
-
-
-def _maps_to_column(
-    column: pa.DataType, convert_key: _ToColumn, convert: _ToColumn, values: Sequence[Any]
-) -> pa.Array | None:
-    if not set(map(type, values)) <= {dict, _NONE}:
-        return None
-    some = [value for value in values if value]
-    keys = convert_key(list(chain.from_iterable(some)))
-    items = convert([item for value in some for item in value.values()])
-    if keys is None or keys.null_count or items is None:
-        return None
-    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=column)
-
-
-def _records_to_column(
-    column: pa.DataType, parts: list[_ToColumn], kinds: set[type], values: Sequence[Any]
-) -> pa.Array | None:
-    found = set(map(type, values))
-    if not found <= kinds:
-        return None
-    mask = None
-    if _NONE in found:
-        nulls = [value is None for value in values]
-        mask, nothing = pa.array(nulls, pa.bool_()), (None,) * len(parts)
-        values = [nothing if value is None else value for value in values]
-    if set(map(len, values)) - {len(parts)}:
-        return None
-    fields = list(zip(*values, strict=True)) or [()] * len(parts)
-    arrays = [convert(field) for convert, field in zip(parts, fields, strict=True)]
-    if any(array is None for array in arrays):
-        return None
-    return pa.StructArray.from_arrays(arrays, fields=list(column), mask=mask)
-
-
-def _from_column(form: ValueForm) -> _FromColumn:
-    """What gives the values of a column."""
-    kind = form.kind
-    if kind in _SCALARS or kind == "decimal":
-        return _SCALARS_FROM_COLUMN.get(kind, _plain_from_column)
-    parts = [_from_column(part) for part in form.parts]
-    if kind == "list":
-        return partial(_lists_from_column, parts[0])
-    if kind == "map":
-        return partial(_maps_from_column, parts[0], parts[1])
-    make = None if kind == "tuple" else row_class(form.names, RowKind.INSERT)
-    return partial(_records_from_column, parts, make)
-
-
-def _plain_from_column(column: pa.Array) -> list[Any]:
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-def _numbers_from_column(column: pa.Array) -> list[Any]:
-    if column.null_count:
-        return _plain_from_column(column)
-    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return found
-
-
-def _texts_from_column(column: pa.Array) -> list[Any]:
-    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return found
-
-
-def _zoned_from_column(column: pa.Array) -> list[Any]:
-    return [value and value.replace(tzinfo=UTC) for value in column.to_pylist()]
-
-
-_SCALARS_FROM_COLUMN: Final[dict[str, _FromColumn]] = {
-    **dict.fromkeys(("bool", "int", "float"), _numbers_from_column),
-    **dict.fromkeys(("str", "bytes"), _texts_from_column),
-    "datetime utc": _zoned_from_column,
-}
-
-
-def _spans(column: pa.Array) -> tuple[int, int, list[slice | None]]:
-    """First and last + 1 of a list column's elements, and where those of each list are."""
-    ends = column.offsets.to_numpy()
-    first = int(ends[0])
-    spans: list[slice | None] = list(
-        map(slice, (ends[:-1] - first).tolist(), (ends[1:] - first).tolist())
-    )
-    if column.null_count:
-        nulls = column.is_null().to_pylist()
-        spans = [None if is_null else each for is_null, each in zip(nulls, spans, strict=True)]
-    return first, int(ends[-1]), spans
-
-
-def _lists_from_column(convert: _FromColumn, column: pa.Array) -> list[Any]:
-    first, stop, spans = _spans(column)
-    elements = convert(column.values[first:stop])
-    return [None if span is None else elements[span] for span in spans]
-
-
-def _maps_from_column(
-    convert_key: _FromColumn, convert: _FromColumn, column: pa.Array
-) -> list[Any]:
-    first, stop, spans = _spans(column)
-    keys, items = convert_key(column.keys[first:stop]), convert(column.items[first:stop])
-    return [
-        None if span is None else dict(zip(keys[span], items[span], strict=True)) for span in spans
-    ]
-
-
-def _records_from_column(
-    parts: list[_FromColumn], make: Callable[[Any], Any] | None, column: pa.Array
-) -> list[Any]:
-    fields = [convert(each) for convert, each in zip(parts, column.flatten(), strict=True)]
-    found: list[Any] = list(zip(*fields, strict=True))
-    if make is not None:
-        found = list(map(make, found))
-    if column.null_count:
-        nulls = column.is_null().to_pylist()
-        found = [None if is_null else each for is_null, each in zip(nulls, found, strict=True)]
-    return found
