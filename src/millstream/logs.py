@@ -11,6 +11,7 @@ format, level and configuration of the driver from the job graph.
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import json
 import logging
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.configuration.redaction import redacted, redacted_text
+from millstream.directories import PRIVATE_FILE, make_private, run_directory
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: They log each request or call at INFO, in the middle of what a program logs.
 _NOISY: Final = ("py4j", "pyspark", "urllib3", "botocore", "asyncio", "uvicorn", "opentelemetry")
+#: Bytes of a file of ``KeptLog``, of which there are two.
+_LONGEST_LOG: Final = 4 << 20
+DRIVER_LOG: Final = "driver.log"
+WORKERS_LOG: Final = "workers.log"
 _INI: Final = (".ini", ".cfg", ".conf")
 #: Attributes of a record that are not fields of the program's ``extra``.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -75,6 +81,8 @@ class LogSettings:
     format: str
     #: The content of the configuration file: text of INI, or a dictionary.
     file: str | dict[str, Any]
+    #: Where the driver keeps the log of the job, for the REST API; empty: it does not.
+    directory: str = ""
 
     @classmethod
     def of(cls, configuration: Configuration, job_id: str, job_name: str) -> LogSettings:
@@ -88,10 +96,28 @@ class LogSettings:
             job_id,
             job_name,
             _this_process(),
-            root.level if root.handlers else None,
+            root.level if _is_configured() else None,
             configuration.get(options.LOGGING_FORMAT),
             _read(configuration),
+            _kept_directory(configuration),
         )
+
+
+def _kept_directory(configuration: Configuration) -> str:
+    """Return where the log of a job is kept: it is if there is a REST API, which serves it."""
+    if not any(
+        configuration.contains(each) for each in (options.REST_PORT, options.REST_BIND_PORT)
+    ):
+        return ""
+    return str(log_directory())
+
+
+def log_directory() -> Path:
+    """Return where the driver of this process keeps the logs of its jobs.
+
+    It is removed with the process: whoever wants the log for longer has it in a file.
+    """
+    return run_directory().path / "logs"
 
 
 class _Fields(threading.local):
@@ -160,6 +186,128 @@ def _mask(record: logging.LogRecord) -> None:
     shown = redacted_text(message)
     if shown != message:
         record.msg, record.args = shown, ()
+
+
+class KeptLog(logging.Handler):
+    """Keeps the last records in files of a directory, for the REST API.
+
+    Records of the driver are in ``driver.log``, those of an operator in the file of its slot, and
+    others of workers in ``workers.log``.  Several processes may write to a file.  One that is full
+    gets another name, in the place of the one before.
+
+    Args:
+        directory: of the files; is made.
+        driver: process id of the driver.
+        limit: bytes of a file.
+    """
+
+    def __init__(self, directory: Path, driver: int, limit: int = _LONGEST_LOG) -> None:
+        super().__init__()
+        self.directory, self._driver, self._limit = directory, driver, limit
+        make_private(directory)
+        self._files: dict[str, int] = {}
+        self.setFormatter(TextFormatter())
+        self.addFilter(FieldsFilter())
+        if os.getpid() == driver:
+            self._open(DRIVER_LOG)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            line = f"{self.format(record)}\n".encode(errors="replace")
+            os.write(self._open(self._file_of(record)), line)
+        except Exception:  # noqa: BLE001 - as other handlers: a full disk ends no job
+            self.handleError(record)
+        # Because of this handler, logging does not use the one of programs that configure none.
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and not _is_handled(record.name):
+            last.handle(record)
+
+    def _file_of(self, record: logging.LogRecord) -> str:
+        if os.getpid() == self._driver:
+            return DRIVER_LOG
+        subtask = getattr(record, "subtask", "")
+        return WORKERS_LOG if subtask == "" else slot_log(f"slot-{subtask}")
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+        super().close()
+
+    def _open(self, name: str) -> int:
+        """Return a file that has room, open for appending."""
+        path = self.directory / name
+        known = self._files.get(name)
+        if known is not None:
+            found = os.fstat(known)
+            if found.st_size < self._limit:
+                return known
+            # Another process may have renamed it already.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == found.st_ino:
+                    path.replace(path.with_suffix(".log.1"))
+            os.close(self._files.pop(name))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._files[name] = os.open(path, flags, PRIVATE_FILE)
+        return self._files[name]
+
+
+def slot_log(slot: str) -> str:
+    """Return the name of the file with the log of a slot."""
+    return f"{slot}.log"
+
+
+def keep_log(settings: LogSettings | None) -> None:
+    """Keep the log of a job in this process, which is its driver or a worker on its machine."""
+    if settings is None or not settings.directory or settings.driver[0] != socket.gethostname():
+        return
+    directory, root = Path(settings.directory), logging.getLogger()
+    if not any(isinstance(each, KeptLog) and each.directory == directory for each in root.handlers):
+        root.addHandler(KeptLog(directory, settings.driver[1]))
+
+
+def end_log() -> None:
+    """Keep no log any more in this process."""
+    root = logging.getLogger()
+    for each in [each for each in root.handlers if isinstance(each, KeptLog)]:
+        root.removeHandler(each)
+        each.close()
+
+
+def log_files() -> dict[str, Path]:
+    """Return the files with logs of this process and of its workers, by name; its own is first.
+
+    They are those of ``KeptLog``, and those that the program's handlers write, with the files that
+    these have renamed.
+    """
+    kept = sorted(log_directory().glob("*.log*"), key=lambda each: each.name != DRIVER_LOG)
+    # A link is nothing that a handler has written; the program may log to one.
+    found = {each.name: each for each in kept if not each.is_symlink()}
+    loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
+    for logger in loggers:
+        for handler in logger.handlers if isinstance(logger, logging.Logger) else ():
+            if isinstance(handler, logging.FileHandler):
+                path = Path(handler.baseFilename)
+                for each in sorted(path.parent.glob(f"{glob.escape(path.name)}*")):
+                    if each == path or not each.is_symlink():
+                        found.setdefault(each.name, each)
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def _is_handled(name: str) -> bool:
+    """Return whether handlers of the program get the records of a logger."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        if any(not isinstance(each, KeptLog) for each in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def _is_configured() -> bool:
+    """Return whether the program has configured logging."""
+    return _is_handled("root")
 
 
 class TextFormatter(logging.Formatter):
@@ -249,8 +397,9 @@ def configure_worker(settings: LogSettings, operator: Callable[[], LoggingOperat
     if _configured == settings:
         return
     _configured = settings
-    if settings.level is not None and not logging.getLogger().handlers:
+    if settings.level is not None and not _is_configured():
         _configure(settings.file, settings.level, settings.format)
+    keep_log(settings)
     _add_fields()
 
 
@@ -280,7 +429,8 @@ def _configure(file: str | dict[str, Any], level: int, form: str) -> None:
 
 
 def _is_ours(handler: logging.Handler) -> bool:
-    return isinstance(handler.formatter, TextFormatter | JsonFormatter)
+    is_kept = isinstance(handler, KeptLog)
+    return isinstance(handler.formatter, TextFormatter | JsonFormatter) and not is_kept
 
 
 def _read(configuration: Configuration) -> str | dict[str, Any]:

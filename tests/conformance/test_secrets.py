@@ -18,7 +18,7 @@ from tests.databases.server import execute
 import millstream.connectors
 import millstream.engines.spark
 from millstream.common import Types, WatermarkStrategy
-from millstream.configuration.redaction import masked_statement
+from millstream.configuration.redaction import masked_statement, redacted
 from millstream.contracts.serialization import SimpleStringSchema
 from millstream.contracts.sink import Sink, WriterContext
 from millstream.contracts.source import Source
@@ -347,6 +347,21 @@ def test_masked_statements_keep_positions_and_lines() -> None:
     assert masked.index("'topic' = 'shown'") == text.index("'topic' = 'shown'")
     assert masked.endswith("WHERE token = shown")
     assert SECRET not in masked
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("city:Berlin,db.password:hunter2", "city:Berlin,db.password:******"),
+        ("{api-key: hunter2, city: Berlin}", "{api-key: ******, city: Berlin}"),
+        ("a.token = 'hun ter2'; b=1", "a.token = ******; b=1"),
+        ("-Djdbc.password=hunter2 -Dx=1", "-Djdbc.password=****** -Dx=1"),
+        ("10 s", "10 s"),
+        ("s3://bucket/path:1", "s3://bucket/path:1"),
+    ],
+)
+def test_secrets_among_the_entries_of_an_option_are_masked(value: str, shown: str) -> None:
+    assert redacted("pipeline.global-job-parameters", value) == shown
 
 
 @pytest.mark.parametrize(

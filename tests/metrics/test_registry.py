@@ -132,8 +132,11 @@ def test_time_at_work(job: Observed) -> None:
     found = job.values()
     busy, idle = (found[*TASK, f"{each}TimeMsPerSecond"] for each in ("busy", "idle"))
     assert (busy, idle, found[*TASK, "isBackPressured"]) == (500, 500, 0)
-    times = {(0, 0): SubtaskTimes(100, 200, 700, waiting=9)}
+    spent = [f"accumulate{each}TimeMs" for each in ("Busy", "Idle", "BackPressured")]
+    assert [found[*TASK, each] for each in spent] == [2000, 2000, 0]
+    times = {(0, 0): SubtaskTimes(100, 200, 700, 9, (1100.5, 2200.0, 3300.0))}
     found = job.values(times=times)
+    assert [found[*TASK, each] for each in spent] == [1100, 2200, 3300]
     assert found[*TASK, "backPressuredTimeMsPerSecond"] == 700
     assert (found[*TASK, "isBackPressured"], found[*TASK, "inputQueueSize"]) == (1, 9)
 

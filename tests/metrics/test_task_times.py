@@ -58,15 +58,15 @@ def test_times_are_those_of_a_second_whatever_the_time_between_two_looks() -> No
     times = _Times(10.0, feeds=True)
     times.busy = 0.5
     times.hold(11.0)  # since then it has no credit
-    assert times.take(12.0) == SubtaskTimes(250.0, 250.0, 500.0)
-    assert times.take(14.0) == SubtaskTimes(0.0, 0.0, 1000.0)
+    assert times.take(12.0) == SubtaskTimes(250.0, 250.0, 500.0, 0, (500.0, 500.0, 1000.0))
+    assert times.take(14.0) == SubtaskTimes(0.0, 0.0, 1000.0, 0, (500.0, 500.0, 3000.0))
 
 
 def test_what_a_task_sends_without_credit_counts_once() -> None:
     times = _Times(10.0, feeds=True)
     times.hold(10.0)
     times.busy = 0.25
-    assert times.take(11.0) == SubtaskTimes(250.0, 0.0, 750.0)
+    assert times.take(11.0) == SubtaskTimes(250.0, 0.0, 750.0, 0, (250.0, 0.0, 750.0))
 
 
 @pytest.mark.parametrize("feeds", [True, False])

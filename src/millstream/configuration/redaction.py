@@ -27,6 +27,8 @@ _PARAMETER: Final = re.compile(
     r"\b((?:ssl)?password|passwd|secret|token)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&;'\"]+)",
     re.IGNORECASE,
 )
+#: An entry of an option whose value is a map, such as ``pipeline.global-job-parameters``.
+_ENTRY: Final = re.compile(r"([\w.\-]+)(\s*[:=]\s*)('(?:[^']|'')*'?|\"[^\"]*\"?|[^\s,;'\"{}]+)")
 #: The name of an option, quoted or not, and the value after it.  An unquoted value counts after a
 #: quoted name only: what follows the bare word ``token`` in a query is an expression.
 _SPACE: Final = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
@@ -53,7 +55,13 @@ def is_secret(key: str, value: str = "") -> bool:
 
 def redacted(key: str, value: object) -> str:
     """Return the value of an option as it may be shown."""
-    return REDACTED if _KEY.search(key) is not None else redacted_text(str(value))
+    if _KEY.search(key) is not None:
+        return REDACTED
+    return _ENTRY.sub(_redacted_entry, redacted_text(str(value)))
+
+
+def _redacted_entry(found: re.Match[str]) -> str:
+    return found[0] if _KEY.search(found[1]) is None else f"{found[1]}{found[2]}{REDACTED}"
 
 
 def redacted_options(options: Mapping[str, object]) -> dict[str, str]:

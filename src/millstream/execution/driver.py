@@ -244,6 +244,7 @@ class JobDriver(JobHandle):
                 f" leave {options.REST_PORT.key} and {options.REST_BIND_PORT.key} out"
             )
             raise errors.ConfigurationError(message) from error
+        logs.keep_log(graph.logging)
         self._rest = serve(DriverView(self, graph, self._history, self._collect_metrics))
         settings = self._rest.settings
         announce_address(

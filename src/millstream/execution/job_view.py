@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.savepoint import SavepointFormatType
+from millstream.logs import log_files
 from millstream.metrics.reporting import Collected
 from millstream.rest.view import JobView, vertices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from millstream.execution.job_client import JobHandle
     from millstream.graph.model import JobGraph
@@ -64,6 +66,9 @@ class DriverView(JobView):
 
     def accumulators(self) -> Mapping[str, object]:
         return self._handle.get_accumulators()
+
+    def log_files(self) -> Mapping[str, Path]:
+        return log_files()
 
     def cancel(self) -> None:
         self._require_running()

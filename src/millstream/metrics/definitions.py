@@ -257,6 +257,20 @@ _TASKS: Final = (
     MetricDefinition(
         Scope.TASK, "isBackPressured", _GAUGE, "1 if more than 10 % of the last second was that"
     ),
+    *(
+        MetricDefinition(
+            Scope.TASK,
+            f"accumulate{name}TimeMs",
+            _GAUGE,
+            f"milliseconds {words} since the subtask was started last; in micro-batch execution"
+            " since the driver started",
+        )
+        for name, words in (
+            ("Busy", "at work"),
+            ("Idle", "without input"),
+            ("BackPressured", "in which the subtask waited for those after it"),
+        )
+    ),
     MetricDefinition(
         Scope.TASK,
         "Shuffle.Netty.Input.Buffers.inputQueueSize",

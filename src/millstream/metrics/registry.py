@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.checkpoint.commit import CommitCounts
 from millstream.checkpoint.publish import with_earlier
@@ -69,6 +69,8 @@ class Measurement:
     variables: Mapping[str, str]
     #: Values of those of the groups that have one, which are variables, too.
     group_values: Mapping[str, str] = field(default_factory=dict)
+    #: Whether a function of the program counts or measures it.
+    of_function: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class MetricRegistry:
         self._job = {"host": self._host, "job_id": job_id, "job_name": graph.job_name}
         now = seconds()
         self._rates = _Rates(now)
-        self._status, self._since = "CREATED", now
+        self._status, self._since, self._began = "CREATED", now, now
         self._spent = dict.fromkeys(STATUSES, 0.0)
         self._failed_at: float | None = None
         self._restarts = 0
@@ -597,11 +599,16 @@ class MetricRegistry:
         level = (task.level, subtask)
         if found is not None:
             busy, idle, stuck = found.busy, found.idle, found.backpressured
+            accumulated = found.accumulated
             path = "Shuffle.Netty.Input.Buffers.inputQueueSize"
             yield _defined(Scope.TASK, path, found.waiting, variables)
         elif self._busy.get(level):
             busy = min(1000.0, self._rates.rate(now, level, self._busy[level]))
             idle, stuck = 1000.0 - busy, 0.0
+            # The clock of a job that has ended stands still.
+            elapsed = (now if self._status in STATUSES else self._since) - self._began
+            spent = self._busy[level]
+            accumulated = (spent, max(0.0, elapsed * _SECOND - spent), 0.0)
         else:
             return  # nothing is known: it has not acknowledged anything
         yield from self._of_alignment(task, subtask, variables)
@@ -609,6 +616,8 @@ class MetricRegistry:
         yield _defined(Scope.TASK, "idleTimeMsPerSecond", idle, variables)
         yield _defined(Scope.TASK, "backPressuredTimeMsPerSecond", stuck, variables)
         yield _defined(Scope.TASK, "isBackPressured", int(stuck > _BACKPRESSURED), variables)
+        for name, total in zip(("Busy", "Idle", "BackPressured"), accumulated, strict=True):
+            yield _defined(Scope.TASK, f"accumulate{name}TimeMs", int(total), variables)
 
     def _of_alignment(
         self, task: _Task, subtask: int, variables: Mapping[str, str]
@@ -695,7 +704,16 @@ def _of_splits(
         yield _defined(Scope.OPERATOR, path, max(lags), variables)
 
 
-def operator_name(node: StreamNode) -> str:
+class _Named(Protocol):
+    """An operator, as the graph or the REST API has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def operator_name(node: _Named) -> str:
     """Return what Flink calls an operator: sources and sinks by what they are, too; cut."""
     name = node.name
     if node.kind == "source" and not name.startswith("Source: "):
@@ -781,4 +799,5 @@ def _of_function(
         of = MetricKind.HISTOGRAM
         value = {each: measure[each] for each in ("count", "sum", "min", "max")}
         value["mean"] = measure["sum"] / measure["count"]
-    return Measurement(Scope.OPERATOR, tuple(groups), name, of, value, variables)
+    where = (Scope.OPERATOR, tuple(groups), name)
+    return Measurement(*where, of, value, variables, of_function=True)

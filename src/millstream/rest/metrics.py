@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from millstream.metrics.definitions import Scope
 from millstream.rest.app import Call, Endpoint
@@ -36,8 +37,14 @@ class MetricIndex:
         self.job_manager: dict[str, float | str] = {}
         self.job: dict[str, float | str] = {}
         self.slots: dict[str, dict[str, float | str]] = defaultdict(dict)
+        #: Slot -> the machine that it runs on.
+        self.hosts: dict[str, str] = {}
         #: (vertex id, subtask) -> metrics of the task, and of its operators after their names.
         self.subtasks: dict[tuple[str, int], dict[str, float | str]] = defaultdict(dict)
+        #: The same of what functions of the program count and measure.
+        self.of_functions: dict[tuple[str, int], dict[str, float | str]] = defaultdict(dict)
+        #: How often the subtasks of the job have been started before.
+        self.attempt = 0
         for each in measurements:
             self._add(each)
 
@@ -48,12 +55,22 @@ class MetricIndex:
         elif each.scope is Scope.JOB:
             _put(self.job, name, each.value)
         elif each.scope is Scope.TASK_MANAGER:
-            _put(self.slots[each.variables["tm_id"]], name, each.value)
+            slot = each.variables["tm_id"]
+            self.hosts[slot] = each.variables["host"]
+            _put(self.slots[slot], name, each.value)
         elif "task_id" in each.variables:
             if each.scope is Scope.OPERATOR:
-                name = f"{_REPLACED.sub('_', each.variables['operator_name'])}.{name}"
+                name = f"{name_in_metrics(each.variables['operator_name'])}.{name}"
             key = (vertex_id(each.variables["task_id"]), int(each.variables["subtask_index"]))
             _put(self.subtasks[key], name, each.value)
+            self.attempt = int(each.variables["task_attempt_num"])
+            if each.of_function:
+                _put(self.of_functions[key], name, each.value)
+
+
+def name_in_metrics(operator: str) -> str:
+    """Return the name of an operator as ids of metrics have it."""
+    return _REPLACED.sub("_", operator)
 
 
 def _put(
@@ -66,9 +83,20 @@ def _put(
         metrics[f"{name}_{part}"] = number
 
 
+#: The last index of each job, with the measurements that it is of.
+_kept: Final[WeakKeyDictionary[JobView, tuple[Sequence[Measurement], MetricIndex]]] = (
+    WeakKeyDictionary()
+)
+
+
 def index(job: JobView) -> MetricIndex:
     """Return the metrics of a job as they are now."""
-    return MetricIndex(job.measurements())
+    measurements = job.measurements()
+    kept = _kept.get(job)
+    if kept is None or kept[0] is not measurements:
+        kept = (measurements, MetricIndex(measurements))
+        _kept[job] = kept
+    return kept[1]
 
 
 def selected(metrics: Values, wanted: str | None) -> list[dict[str, str]]:

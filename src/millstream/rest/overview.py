@@ -46,7 +46,11 @@ def now() -> int:
 
 def execution_state(job: JobView) -> str:
     """Return the state of the subtasks of a job."""
-    status = job.status
+    return of_job(job.status)
+
+
+def of_job(status: str) -> str:
+    """Return the state of the subtasks of a job that has a status."""
     return _OF_JOB.get(status, status)
 
 

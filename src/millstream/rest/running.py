@@ -6,7 +6,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from millstream.rest import checkpoints, metrics, overview, vertices
+from millstream.logs import end_log
+from millstream.rest import (
+    checkpoints,
+    configuration,
+    logs,
+    metrics,
+    overview,
+    slots,
+    subtasks,
+    vertices,
+)
 from millstream.rest.app import make_app
 from millstream.rest.operations import Operations
 from millstream.rest.security import secured
@@ -22,8 +32,12 @@ if TYPE_CHECKING:
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *overview.ENDPOINTS,
     *vertices.ENDPOINTS,
+    *subtasks.ENDPOINTS,
     *metrics.ENDPOINTS,
     *checkpoints.ENDPOINTS,
+    *configuration.ENDPOINTS,
+    *slots.ENDPOINTS,
+    *logs.ENDPOINTS,
 )
 
 
@@ -57,6 +71,8 @@ class JobServer:
             if not self.jobs.ended(job_id):
                 return
             _servers.pop(self.settings, None)
+            if not _servers:
+                end_log()
         if self.operations.are_read:
             self.server.close()
             return

@@ -35,8 +35,8 @@ _TIMES: Final = {
 }
 
 
-def _io_metrics(value: Callable[[str], float | str | None]) -> dict[str, Any]:
-    """Records, bytes and times; what is not measured is 0 and not complete."""
+def io_metrics(value: Callable[[str], float | str | None]) -> dict[str, Any]:
+    """Return records, bytes and times; what is not measured is 0 and not complete."""
     found: dict[str, Any] = {}
     for name, metric in (_IO | _TIMES).items():
         number = value(metric)
@@ -68,7 +68,7 @@ def vertex_summaries(job: JobView) -> list[dict[str, Any]]:
             "end-time": job.history.ended,
             "duration": duration(job),
             "tasks": {name: each.parallelism if name == state else 0 for name in EXECUTION_STATES},
-            "metrics": _io_metrics(totals.get(each.id, {}).get),
+            "metrics": io_metrics(totals.get(each.id, {}).get),
         }
         for each in job.vertices
     ]

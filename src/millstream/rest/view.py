@@ -16,6 +16,7 @@ from millstream.rest.security import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph
@@ -139,6 +140,10 @@ class JobView(ABC):
 
     def accumulators(self) -> Mapping[str, object]:
         """Return the totals of user functions, by "operator.metric"."""
+        return {}
+
+    def log_files(self) -> Mapping[str, Path]:
+        """Return the log files of the driver and of slots, by name; the driver's own is first."""
         return {}
 
     def cancel(self) -> None:

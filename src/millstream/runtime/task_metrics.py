@@ -73,6 +73,8 @@ class SubtaskTimes:
     backpressured: float
     #: Bytes of records that have come and are not processed.
     waiting: int = 0
+    #: Milliseconds at work, waiting and without credit since the task was started.
+    accumulated: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def metrics_of(instance: StageInstance, splits: SplitReader | None) -> dict[str, MetricValue]:

@@ -120,11 +120,13 @@ _FIRST_CREDIT: Final = 4 << 10
 class _Times:
     """The time of a task since it was asked last, by what it did."""
 
-    __slots__ = ("_feeds", "_left", "_stuck", "backpressured", "busy", "since")
+    __slots__ = ("_accumulated", "_feeds", "_left", "_stuck", "backpressured", "busy", "since")
 
     def __init__(self, now: float, *, feeds: bool) -> None:
         self.busy = self.backpressured = 0.0
         self.since = now
+        #: Milliseconds at work, waiting and without credit, up to ``since``.
+        self._accumulated = (0.0, 0.0, 0.0)
         #: Others depend on it.
         self._feeds = feeds
         #: Since when it has no credit; 0.0: it has.
@@ -162,9 +164,13 @@ class _Times:
         busy = min(1000.0, 1000 * self.busy / whole)
         # Without credit it may still send what it has gathered.
         stuck = min(1000.0 - busy, 1000 * self.backpressured / whole)
+        rates = (busy, 1000.0 - busy - stuck, stuck)
+        before = zip(self._accumulated, rates, strict=True)
+        busy, idle, stuck = (total + whole * rate for total, rate in before)
+        self._accumulated = (busy, idle, stuck)
         self.busy = self.backpressured = 0.0
         self.since = now
-        return SubtaskTimes(busy, 1000.0 - busy - stuck, stuck, waiting)
+        return SubtaskTimes(*rates, waiting, self._accumulated)
 
 
 @dataclass(slots=True)
