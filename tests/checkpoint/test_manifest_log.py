@@ -68,7 +68,7 @@ class MemoryStorage:
     def gone(self) -> DirectoryError:
         return DirectoryError(self.location)
 
-    def local_file(self, name: str) -> AbstractContextManager[Path]:
+    def local_file(self, name: str, *, keep: bool = False) -> AbstractContextManager[Path]:
         raise NotImplementedError(name)
 
     def directory(self, name: str) -> Path | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +12,11 @@ from tests.pipelined.test_stop import lines, read, start
 
 from millstream.checkpoint import ManifestLog
 from millstream.checkpoint.inspect import inspect_checkpoint
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.main import main
 from millstream.datastream import JobStatus
+from millstream.directories import run_directory
 from millstream.errors import FencedError
 
 if TYPE_CHECKING:
@@ -82,6 +86,30 @@ def test_the_command_line(
     assert "uid 'greatest'" in capsys.readouterr().out
     assert main(["checkpoints", f"{bucket}/nothing"]) == 1
     assert "there is no directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", SavepointFormatType)
+def test_a_job_downloads_each_file_of_its_savepoint_once(
+    kind: SavepointFormatType,
+    tmp_path: Path,
+    bucket: str,
+    s3_server: S3Server,
+    eventually: Eventually,
+) -> None:
+    """All are verified before anything is written; they are kept until they are taken over."""
+    first = start(tmp_path / "first", "epochs", {DIRECTORY: f"{bucket}/first"})
+    eventually(lambda: read(first) > 50, "records")
+    saved = first.stop_with_savepoint(False, f"{bucket}/saved", kind).result()
+    count, name = records_of(saved), bucket.removeprefix("s3://")
+    before = len(s3_server.requests(name))
+    second = start(tmp_path / "second", "epochs", {PATH: saved, DIRECTORY: f"{bucket}/second"})
+    eventually(lambda: read(second) > count, "records")
+    second.cancel().result()
+    requests = s3_server.requests(name)[before:]
+    reads = Counter(each for each in requests if re.match("GET /saved/.*/state/", each))
+    assert reads
+    assert set(reads.values()) == {1}, reads
+    assert not list(run_directory().path.glob("kept-*"))
 
 
 def test_of_two_drivers_at_once_exactly_one_publishes(bucket: str) -> None:

@@ -375,8 +375,9 @@ class LocalStorage:
             return self._resolve(name).is_file()
 
     @contextlib.contextmanager
-    def local_file(self, name: str) -> Iterator[Path]:
+    def local_file(self, name: str, *, keep: bool = False) -> Iterator[Path]:
         """The file of the blob, which nobody may change."""
+        del keep
         yield self._resolve(name)
 
     def list_names(self, prefix: str) -> Iterator[str]:

@@ -8,8 +8,10 @@ local directories (``local_storage.py``).
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -50,10 +52,14 @@ class ObjectStorage:
         self._seal: Seal = seal or NoSeal()
         #: What this copy has created and not deleted: a listing without it is an old one.
         self._created: set[str] = set()
+        #: Name -> local file with its content, for whoever asks next.
+        self._kept: dict[str, Path] = {}
+        #: Packs that are not here; one is written before anything names it, so it will not come.
+        self._missing_packs: set[str] = set()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what a worker needs: not what this copy has created."""
-        return {**self.__dict__, "_created": set()}
+        """Return what a worker needs: not what this copy has created and kept."""
+        return {**self.__dict__, "_created": set(), "_kept": {}}
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.location!r})"
@@ -142,6 +148,10 @@ class ObjectStorage:
         with explained(LOCAL_STATE, local.parent):
             local.parent.mkdir(parents=True, exist_ok=True)
             local.unlink(missing_ok=True)
+            kept = self._kept.pop(name, None)
+            if kept is not None:
+                shutil.move(kept, local)
+                return
             packed = self._packed(name)
             if packed is None:
                 self._store.get_to(name, local)
@@ -155,20 +165,24 @@ class ObjectStorage:
         In a savepoint, and in what was copied from one, it is a blob in spite of its name.
         """
         place = place_in_pack(name)
-        if place is None:
+        if place is None or place[0] in self._missing_packs:
             return None
         try:
             return self._store.get_range(*place)
         except FileNotFoundError:
+            self._missing_packs.add(place[0])
             return None
 
     @contextlib.contextmanager
-    def local_file(self, name: str) -> Iterator[Path]:
+    def local_file(self, name: str, *, keep: bool = False) -> Iterator[Path]:
         """Bring a blob into a temporary local file; raises FileNotFoundError."""
-        with tempfile.TemporaryDirectory(prefix="blob-", dir=run_directory().path) as directory:
+        parent = run_directory().path
+        with tempfile.TemporaryDirectory(prefix="blob-", dir=parent) as directory:
             path = Path(directory) / "content"
             self.download(name, path)
             yield path
+            if keep and 2 * path.stat().st_size < shutil.disk_usage(parent).free:
+                self._kept[name] = path.rename(parent / f"kept-{uuid.uuid4().hex}")
 
     def directory(self, name: str) -> Path | None:
         """Return None: there are no directories."""

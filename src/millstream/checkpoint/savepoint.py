@@ -25,7 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream import __version__
-from millstream.checkpoint.canonical import CANONICAL_VERSION, CanonicalSavepoint
+from millstream.checkpoint.canonical import CANONICAL_VERSION, POSITIONS, CanonicalSavepoint
 from millstream.checkpoint.commit import ORIGIN, is_marked_committed, read_checkpoints
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import IDENTITY, TEMPORARY_DIRECTORY, seal_of
@@ -290,9 +290,11 @@ def _copy(source: CheckpointStorage, target: CheckpointStorage, file: StateFile)
 
 
 @contextlib.contextmanager
-def _verified(storage: CheckpointStorage, file: StateFile) -> Iterator[Path]:
+def _verified(
+    storage: CheckpointStorage, file: StateFile, *, keep: bool = False
+) -> Iterator[Path]:
     """A local file with the content of a state file, which is as it was uploaded."""
-    with storage.local_file(file["remote"]) as path:
+    with storage.local_file(file["remote"], keep=keep) as path:
         reason = difference(blocks_of(path), file)
         if reason is not None:
             message = f"{file['remote']} in {storage.location} is damaged: {reason}"
@@ -482,14 +484,17 @@ class StartingPoint:
         return _distinct(self.manifest.files())
 
     def verify(self) -> None:
-        """Read every state file.
+        """Read every state file, of which ``begin`` takes what is brought to this machine.
 
         Raises:
             CorruptCheckpointError: one is missing or damaged.
         """
+        taken = {file["remote"] for file in self.manifest.files()}
         for file in self.files:
+            if self.canonical is not None and file["remote"] == POSITIONS:
+                continue  # read, and verified, when the savepoint was opened
             try:
-                with _verified(self.storage, file):
+                with _verified(self.storage, file, keep=file["remote"] in taken):
                     pass
             except FileNotFoundError:
                 message = f"{file['remote']} in {self.storage.location} is missing"

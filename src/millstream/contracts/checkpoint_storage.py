@@ -76,8 +76,13 @@ class CheckpointStorage(Protocol):
     def download(self, name: str, local: Path) -> None:
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
 
-    def local_file(self, name: str) -> AbstractContextManager[Path]:
+    def local_file(self, name: str, *, keep: bool = False) -> AbstractContextManager[Path]:
         """A local file with the content, for as long as it is entered; nobody may change it.
+
+        Args:
+            name: of the blob.
+            keep: this process reads it once more: the next ``local_file`` or ``download`` need not
+                bring it again.
 
         Raises:
             FileNotFoundError: there is no such blob.
