@@ -53,6 +53,8 @@ _STORES: Final = {
     "abfs": "Azure Blob Storage",
     "abfss": "Azure Blob Storage",
 }
+#: Schemes of Hadoop's file system.
+_HDFS: Final = ("hdfs", "viewfs", "webhdfs", "swebhdfs")
 _URI: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 #: Bytes above which an object is uploaded in parts, and how long a part is.
 _PART_BYTES: Final = 8 << 20
@@ -66,7 +68,8 @@ _SHORT_PATIENCE: Final = timedelta(seconds=5)
 _PUT_ATTEMPTS: Final = 8
 #: Metadata of an object: which put has made it.  Azure wants a name without a hyphen.
 _WRITER: Final = "millstreamput"
-_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+#: Of the answer, or of what the library says of one of several objects to delete.
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>|\(code: ([A-Za-z]\w*)\)")
 _REASON: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code: (\d+ [A-Za-z ]+)")
 
@@ -75,6 +78,20 @@ def scheme_of(location: str) -> str | None:
     """Return the scheme of a location of the form ``scheme://...``; None: it is a path."""
     found = _URI.match(location)
     return None if found is None else found[1].lower()
+
+
+def unsupported_scheme(location: str) -> str:
+    """Return why a location of another scheme cannot be used, and what can; for messages."""
+    if scheme_of(location) in _HDFS:
+        return (
+            "HDFS is not supported: no package has its client library (libhdfs), and files mounted"
+            " from it cannot be created by hard links. Use an object store (s3://, gs://, az:// or"
+            " abfss://; Apache Ozone has the interface of S3), or a shared file system (NFS)"
+        )
+    return (
+        "this scheme is not supported. Give a path or a file: URI of a local or mounted file"
+        " system, or the URI of an object store (s3://, gs://, az:// or abfss://)"
+    )
 
 
 def is_object_store(location: str) -> bool:
@@ -521,31 +538,36 @@ class ObjectStore:
         Raises:
             ObjectStoreError: the store lacks something, or refuses it.
         """
+        key = f".probe-{uuid.uuid4().hex}"
+        try:
+            self._create_twice(key)
+        except BaseException:
+            with contextlib.suppress(ObjectStoreError, FileNotFoundError):  # the first one counts
+                self.delete([key])
+            raise
+        self.delete([key])
+
+    def _create_twice(self, key: str) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        key = f".probe-{uuid.uuid4().hex}"
         store, path = self._open(soon=True), self.key_of(key)
-        try:
-            for attempt in range(2):
-                self._requests.add("put", sent=1)
-                with self._explained("write", key):
-                    try:
-                        # With metadata, as ``put_if_absent``: a store may refuse just that.
-                        obstore.put(
-                            *(store, path, str(attempt).encode()),
-                            mode="create",
-                            attributes={_WRITER: key},
-                        )
-                    except (AlreadyExistsError, PreconditionError):
-                        break
-            else:
-                raise ObjectStoreError(self._without_conditional_put())
-            if self.get(key) != b"0":
-                raise ObjectStoreError(self._without_conditional_put())
-        finally:
-            with contextlib.suppress(ObjectStoreError, FileNotFoundError):  # the first one counts
-                self.delete([key])
+        for attempt in range(2):
+            self._requests.add("put", sent=1)
+            with self._explained("write", key):
+                try:
+                    # With metadata, as ``put_if_absent``: a store may refuse just that.
+                    obstore.put(
+                        *(store, path, str(attempt).encode()),
+                        mode="create",
+                        attributes={_WRITER: key},
+                    )
+                except (AlreadyExistsError, PreconditionError):
+                    break
+        else:
+            raise ObjectStoreError(self._without_conditional_put())
+        if self.get(key) != b"0":
+            raise ObjectStoreError(self._without_conditional_put())
 
     def _without_conditional_put(self) -> str:
         return (
@@ -619,10 +641,11 @@ class ObjectStore:
                 f" {_credentials_from(self._scheme)}"
             )
         if code == "AccessDenied" or "403" in (_status_of(text) or ""):
+            missing = f" ({_PERMISSIONS[doing]})" if self._scheme == "s3" else ""
             return (
-                f"{what}: access is denied ({code or '403'}). The credentials need permission to"
-                " list the bucket, and to read, write and delete the objects in it"
-                f" ({_credentials_from(self._scheme)})"
+                f"{what}: access is denied ({code or '403'}). The credentials lack permission to"
+                f" {doing} objects{missing}; they must list the bucket, and read, write and delete"
+                f" the objects below the path. {_credentials_from(self._scheme)}"
             )
         if "169.254.169.254" in text or "metadata.google.internal" in text:
             return f"{what}: no credentials were found. {_credentials_from(self._scheme)}"
@@ -637,6 +660,14 @@ class ObjectStore:
         return f"{what}: {reason}" + (f" ({code})" if code else "")
 
 
+#: What is done -> the permission that S3 wants for it.
+_PERMISSIONS: Final = {
+    "list": "s3:ListBucket",
+    "open": "s3:ListBucket",
+    "read": "s3:GetObject",
+    "write": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+}
 #: Of S3: key or secret are wrong, or have expired.
 _WRONG_CREDENTIALS: Final = (
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
@@ -866,7 +897,7 @@ def _credentials_from(scheme: str) -> str:
 
 def _code_of(error: Exception) -> str | None:
     found = _CODE.search(str(error))
-    return None if found is None else found[1]
+    return None if found is None else found[1] or found[2]
 
 
 def _status_of(text: str) -> str | None:

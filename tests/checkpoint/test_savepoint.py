@@ -512,7 +512,7 @@ def test_no_job_keeps_its_checkpoints_in_a_savepoint(tmp_path: Path, saved: Path
 
 
 def test_other_storage_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="this scheme is not supported"):
+    with pytest.raises(ConfigurationError, match="HDFS is not supported"):
         start(tmp_path, settings={PATH: "hdfs://host/savepoint"})
 
 

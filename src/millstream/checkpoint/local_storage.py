@@ -41,6 +41,7 @@ from millstream.directories import (
     sync_directory,
 )
 from millstream.errors import ConfigurationError, SignatureError
+from millstream.object_stores import unsupported_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -534,10 +535,6 @@ def _path_of(directory: str) -> Path:
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path)).absolute()
     if "://" in directory:
-        message = (
-            f"checkpoint directory {directory!r}: this scheme is not supported. Give a path or a"
-            " file: URI of a local or mounted file system, or the URI of an object store (s3://,"
-            " gs://, az:// or abfss://)"
-        )
+        message = f"checkpoint directory {directory!r}: {unsupported_scheme(directory)}"
         raise ConfigurationError(message)
     return Path(directory).expanduser().absolute()

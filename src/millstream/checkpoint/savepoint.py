@@ -290,9 +290,7 @@ def _copy(source: CheckpointStorage, target: CheckpointStorage, file: StateFile)
 
 
 @contextlib.contextmanager
-def _verified(
-    storage: CheckpointStorage, file: StateFile, *, keep: bool = False
-) -> Iterator[Path]:
+def _verified(storage: CheckpointStorage, file: StateFile, *, keep: bool = False) -> Iterator[Path]:
     """A local file with the content of a state file, which is as it was uploaded."""
     with storage.local_file(file["remote"], keep=keep) as path:
         reason = difference(blocks_of(path), file)

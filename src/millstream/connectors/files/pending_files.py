@@ -30,6 +30,7 @@ from millstream.contracts.sink import Committer, says_progress
 from millstream.crash_points import crash_point
 from millstream.directories import sync_directory
 from millstream.errors import PermanentSinkError, SinkError
+from millstream.object_stores import unsupported_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,8 +57,7 @@ def local_directory(path: str) -> Path:
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     if "://" in path:
-        shown = redacted_text(path)
-        message = f"{shown!r} is not a directory of a (shared) file system; rename needs one"
+        message = f"{redacted_text(path)!r}: {unsupported_scheme(path)}"
         raise SinkError(message)
     return Path(path).absolute()
 
