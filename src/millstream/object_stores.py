@@ -27,7 +27,7 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from millstream.configuration import options
@@ -363,6 +363,11 @@ class ObjectStore:
         """Whether the store has multipart uploads whose ids are known to who makes them."""
         return self._scheme == "s3"
 
+    @property
+    def copies_later(self) -> bool:
+        """Whether the store may answer before a copy is whole."""
+        return _STORES[self._scheme].startswith("Azure")
+
     def s3_client(self) -> Any:
         """Return a client of boto3, which unlike the library shows the ids of multipart uploads.
 
@@ -406,17 +411,34 @@ class ObjectStore:
                 # Missing now: the store refuses, with a conflict, while another request for the
                 # same key is at work, be it a deletion.
                 with contextlib.suppress(FileNotFoundError):
-                    return self._writer_of(key) == writer
+                    return self.attribute(key, _WRITER) == writer
             else:
                 return True
         message = f"{self.location}: {key} can be neither created nor read: others change it"
         raise ObjectStoreError(message)
 
-    def put(self, key: str, content: bytes | Path) -> None:
-        """Create or replace an object; a large one is uploaded in parts, several at a time."""
+    def put(
+        self,
+        key: str,
+        content: bytes | Path | IO[bytes],
+        attributes: dict[str, str] | None = None,
+    ) -> None:
+        """Create or replace an object; a large one is uploaded in parts, several at a time.
+
+        Args:
+            key: of the object.
+            content: of it; of a file that is open, all of it.
+            attributes: metadata; names must be identifiers.
+        """
         import obstore
 
-        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        if isinstance(content, bytes):
+            size = len(content)
+        elif isinstance(content, Path):
+            size = content.stat().st_size
+        else:
+            size = content.seek(0, os.SEEK_END)
+            content.seek(0)
         in_parts = size > _PART_BYTES
         if in_parts:
             self._requests.add("multipart", 2 + -(-size // _PART_BYTES), sent=size)
@@ -427,7 +449,35 @@ class ObjectStore:
                 *(self._open(), self.key_of(key), content),
                 use_multipart=in_parts,
                 chunk_size=_PART_BYTES,
+                attributes=attributes,
             )
+
+    def copy(self, source: str, target: str, *, replace: bool = False) -> bool:
+        """Copy an object within the store; False, and nothing written, if ``target`` exists.
+
+        Metadata is copied, too.  Azure may answer before the copy is whole; it is empty until then.
+
+        Args:
+            source: key of the object.
+            target: key of the copy.
+            replace: copy even if there is one.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            ObjectStoreError: the store does not answer, or refuses the request.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        self._requests.add("put")
+        try:
+            with self._explained("read", source):
+                obstore.copy(
+                    self._open(), self.key_of(source), self.key_of(target), overwrite=replace
+                )
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
 
     def get(self, key: str) -> bytes:
         """Return an object; raises FileNotFoundError."""
@@ -578,13 +628,18 @@ class ObjectStore:
             " system"
         )
 
-    def _writer_of(self, key: str) -> str | None:
+    def attribute(self, key: str, name: str) -> str | None:
+        """Return metadata of an object; None if it has none of that name.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
         import obstore
 
         self._requests.add("get")
         with self._explained("read", key):
             found = obstore.get(self._open(), self.key_of(key), options={"head": True}).attributes
-        value = found.get(_WRITER)
+        value = found.get(name)
         return value if value is None else str(value)
 
     def _delete_one_by_one(self, paths: Iterable[str]) -> None:

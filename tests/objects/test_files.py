@@ -14,8 +14,8 @@ import pytest
 from tests.objects.file_job import COUNT
 
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
-from millstream.connectors.files import multipart_files
-from millstream.connectors.files.multipart_files import MultipartCommitter, MultipartFile
+from millstream.connectors.files import object_files
+from millstream.connectors.files.object_files import ObjectFile, ObjectFileCommitter
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.crash_points import points_of
@@ -39,8 +39,8 @@ def context(generation: int = 1, attempt: str = "a") -> WriterContext:
     return WriterContext("job", "sink", 0, 1, 1, attempt, generation)
 
 
-def pending(bucket: str, content: bytes, **more: Any) -> tuple[MultipartFile, Any]:
-    file = MultipartFile(ObjectStore(f"{bucket}/out"), context(**more), "part-1.txt")
+def pending(bucket: str, content: bytes, **more: Any) -> tuple[ObjectFile, Any]:
+    file = ObjectFile.create(ObjectStore(f"{bucket}/out"), context(**more), "part-1.txt")
     file.stream.write(content)
     return file, file.seal()
 
@@ -80,7 +80,7 @@ def test_nothing_is_visible_before_the_commit(size: int, bucket: str, s3_server:
     _, committable = pending(bucket, content)
     assert visible(s3_server, bucket) == {}
     assert len(committable["parts"]) == max(1, -(-size // (16 << 20)))
-    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
+    committer = ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
     request = CommitRequest(json.loads(json.dumps(committable)), 1, retried=False)
     for _ in range(2):  # an answer may be lost
         committer.commit([request])
@@ -93,7 +93,7 @@ def test_uploads_that_no_manifest_names_are_aborted(bucket: str, s3_server: S3Se
     _, kept = pending(bucket, b"kept")
     pending(bucket, b"orphan", attempt="b")
     pending(bucket, b"of a newer run", generation=3)
-    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
+    committer = ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
     committer.abort_orphans("job", "sink", [kept], 2)
     assert len(s3_server.uploads(name_of(bucket))) == 2
     committer.commit([CommitRequest(kept, 1, retried=True)])
@@ -107,7 +107,7 @@ def test_uploads_that_no_manifest_names_are_aborted(bucket: str, s3_server: S3Se
 def test_output_that_was_written_by_an_unknown_run_is_not_replaced(
     bucket: str, s3_server: S3Server
 ) -> None:
-    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
+    committer = ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
     _, first = pending(bucket, b"first")
     committer.commit([CommitRequest(first, 1, retried=False)])
     _, second = pending(bucket, b"second", generation=2)
@@ -124,18 +124,18 @@ def test_output_that_was_written_by_an_unknown_run_is_not_replaced(
 def test_an_upload_that_is_gone_does_not_pass_for_committed(
     bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committer, name = MultipartCommitter(ObjectStore(f"{bucket}/out")), name_of(bucket)
+    committer, name = ObjectFileCommitter(ObjectStore(f"{bucket}/out")), name_of(bucket)
     _, first = pending(bucket, b"first")
     committer.commit([CommitRequest(first, 1, retried=False)])
     _, second = pending(bucket, b"second", generation=2)
-    copy = multipart_files._copy_beside
+    copy = object_files._copy_beside
 
     def copy_and_abort(*arguments: Any) -> None:
         copy(*arguments)
         for upload in s3_server.uploads(name):
             s3_server.admin().abort_multipart_upload(Bucket=name, **upload)
 
-    monkeypatch.setattr(multipart_files, "_copy_beside", copy_and_abort)
+    monkeypatch.setattr(object_files, "_copy_beside", copy_and_abort)
     with pytest.raises(PermanentSinkError, match=r"cannot be completed \(NoSuchUpload\)"):
         committer.commit([CommitRequest(second, 1, retried=True, published=False)])
 
@@ -143,7 +143,7 @@ def test_an_upload_that_is_gone_does_not_pass_for_committed(
 def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
+    committer = ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
     _, committable = pending(bucket, b"first")
 
     def fails(*_: object, **__: object) -> None:
@@ -152,7 +152,7 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "delete", fails)
-        with pytest.raises(SinkError, match="notes of completed uploads: no answer"):
+        with pytest.raises(SinkError, match="hidden objects of completed uploads: no answer"):
             committer.commit([CommitRequest(committable, 1, retried=False)])
     monkeypatch.setattr(ObjectStore, "list_keys", fails)
     with pytest.raises(SinkError, match=r"cannot list .*: no answer"):
@@ -163,18 +163,13 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
 
 
 def test_uploads_that_were_aborted_by_others(bucket: str, s3_server: S3Server) -> None:
-    name, committer = name_of(bucket), MultipartCommitter(ObjectStore(f"{bucket}/out"))
+    name, committer = name_of(bucket), ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
     _, lost = pending(bucket, b"lost")
     for upload in s3_server.uploads(name):
         s3_server.admin().abort_multipart_upload(Bucket=name, **upload)
     with pytest.raises(PermanentSinkError, match="output of checkpoint 1 is lost"):
         committer.commit([CommitRequest(lost, 1, retried=True)])
     committer.commit([CommitRequest(lost, 1, retried=True, confirmed=True)])
-
-
-def test_other_stores_are_refused() -> None:
-    with pytest.raises(SinkError, match="not to Google Cloud Storage"):
-        FileSink.csv("gs://bucket/out")
 
 
 def put(server: S3Server, bucket: str, key: str, content: bytes) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from millstream.connectors.error_classification import directory_refusal
-from millstream.connectors.files.multipart_files import MultipartCommitter, MultipartFile
+from millstream.connectors.files.object_files import ObjectFile, ObjectFileCommitter
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
@@ -204,7 +204,7 @@ BucketLike: TypeAlias = "BucketAssigner | BatchSplitter | Callable[[object], str
 
 
 def output_location(path: str) -> str:
-    """Return the location of output in one form: an absolute path, or a URI of S3.
+    """Return the location of output in one form: an absolute path, or a URI of an object store.
 
     Raises:
         SinkError: it is on another kind of storage.
@@ -212,14 +212,7 @@ def output_location(path: str) -> str:
     """
     if not is_object_store(str(path)):
         return str(local_directory(path))
-    store = ObjectStore(str(path))
-    if not store.uploads_in_parts:
-        message = (
-            f"{store.location}: files can be written to S3 and to file systems in this release, not"
-            f" to {store.kind}"
-        )
-        raise SinkError(message)
-    return store.location
+    return ObjectStore(str(path)).location
 
 
 class FileSink(Sink):
@@ -232,7 +225,8 @@ class FileSink(Sink):
         FileSink.for_row_format("out/", Encoder.simple_string_encoder()).build()
 
     Args:
-        path: the base directory, on a file system that driver and workers share, or on S3.
+        path: the base directory, on a file system that driver and workers share, or in an object
+            store.
         writer_factory: the format.
         bucket_assigner: a BucketAssigner, or a function from the record to a directory.
         rolling_policy: when to begin another file within an epoch.
@@ -328,7 +322,8 @@ class FileSink(Sink):
         if is_object_store(self.location):
             store = self.stores.open(self.location)
             store.check()
-            store.s3_client()
+            if store.uploads_in_parts:
+                store.s3_client()
             return
         existing = self.directory
         while not existing.exists():
@@ -353,10 +348,10 @@ class FileSink(Sink):
 
     def create_committer(self) -> Committer:
         if is_object_store(self.location):
-            return MultipartCommitter(self.stores.open(self.location))
+            return ObjectFileCommitter(self.stores.open(self.location))
         return PendingFileCommitter(self.directory, fsync=self.fsync)
 
-    def new_file(self, context: WriterContext, final: str) -> PendingFile | MultipartFile:
+    def new_file(self, context: WriterContext, final: str) -> PendingFile | ObjectFile:
         """Begin a file that is invisible until it is committed.
 
         Args:
@@ -364,7 +359,7 @@ class FileSink(Sink):
             final: its path below the base directory when it is committed.
         """
         if is_object_store(self.location):
-            return MultipartFile(self.stores.open(self.location), context, final)
+            return ObjectFile.create(self.stores.open(self.location), context, final)
         return PendingFile(self.directory, context, final, fsync=self.fsync)
 
 
@@ -385,7 +380,7 @@ class _FileSinkWriter(SinkWriter):
         self._context = context
         self._open: dict[str, _OpenFile] = {}
         self._sealed: list[Committable] = []
-        self._files: list[PendingFile | MultipartFile] = []
+        self._files: list[PendingFile | ObjectFile] = []
         self._made: dict[str, int] = {}
 
     def write(self, batch: Batch) -> None:
