@@ -34,6 +34,8 @@ COUNT_VARIABLE: Final = "MILLSTREAM_CRASH_DIRECTORY"
 CRASH_POINTS: Final[dict[str, str]] = {
     "log.open.before": "driver: before a new generation is published in the manifest log",
     "log.open.after": "driver: the generation is published, nothing recovered yet",
+    "lease.take.before": "lease: before a term of the lease is created",
+    "lease.take.after": "lease: the term is there, the job is not taken over",
     "recover.commit.before": "driver: before the committables of the last manifest are recommitted",
     "recover.commit.after": "driver: they are committed, orphans not yet aborted",
     "recover.abort.before": "driver: before output of unpublished epochs is aborted",

@@ -18,7 +18,7 @@ from millstream.errors import EngineError, JobError
 from millstream.execution import supervision
 from millstream.execution.restart import FixedDelay, NoRestart, RestartStrategy
 from millstream.execution.supervision import (
-    ENGINE_ENDED,
+    STARTS_AGAIN,
     VARIABLE,
     Supervisor,
     accept_supervision,
@@ -95,14 +95,14 @@ def test_a_driver_that_is_killed_is_started_again(number: signal.Signals, tmp_pa
 
 
 def test_a_driver_whose_engine_has_ended_is_started_again(tmp_path: Path) -> None:
-    statement = f"os._exit({ENGINE_ENDED} if life < 1 else 0)"
+    statement = f"os._exit({STARTS_AGAIN} if life < 1 else 0)"
     assert supervise(tmp_path, statement, FixedDelay(9, 0)) == 0
     assert lives(tmp_path) == 2
 
 
 @pytest.mark.parametrize(
     ("statement", "code"),
-    [("os.kill(os.getpid(), 9)", 128 + 9), (f"os._exit({ENGINE_ENDED})", 1)],
+    [("os.kill(os.getpid(), 9)", 128 + 9), (f"os._exit({STARTS_AGAIN})", 1)],
 )
 def test_the_restart_strategy_ends_it(
     statement: str, code: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -243,4 +243,4 @@ def test_the_exit_code_tells_a_supervisor_that_the_engine_has_ended(
     assert [exit_code_of(each) for each in (ended, job)] == [1, 1]
     monkeypatch.setattr(supervision, "_current", supervision.Supervision(0))
     errors = (ended, job, EngineError("no Java"), JobError("x"))
-    assert [exit_code_of(each) for each in errors] == [ENGINE_ENDED, ENGINE_ENDED, 1, 1]
+    assert [exit_code_of(each) for each in errors] == [STARTS_AGAIN, STARTS_AGAIN, 1, 1]

@@ -43,6 +43,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.lease import LEASE_DIRECTORY
 from millstream.checkpoint.local_storage import IDENTITY, TEMPORARY_DIRECTORY
 from millstream.checkpoint.manifest_log import LOG_DIRECTORY, ManifestLog
 from millstream.checkpoint.packs import pack_of
@@ -818,6 +819,7 @@ _DIRECTORIES: Final = (
     "files",
     "counts",
     "requests",
+    LEASE_DIRECTORY,
     TEMPORARY_DIRECTORY,
 )
 #: The engine's own logs.

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 #: The blob that says which job it is; it is signed for no job, being read first.
 IDENTITY: Final = "job.json"
 #: Names that are not signed: Spark writes its logs itself, and they hold no pickles; what state
-#: files must be is said by the manifests.
-_UNSIGNED: Final = ("spark/", "state/")
+#: files must be is said by the manifests; a standby reads the lease before the job has an id.
+_UNSIGNED: Final = ("spark/", "state/", "lease/")
 _LINE: Final = b"\nmillstream-hmac-sha256 "
 _SIGNED: Final = re.compile(rb"\nmillstream-hmac-sha256 [0-9a-f]{64}\n\Z")
 _LINE_LENGTH: Final = len(_LINE) + 64 + 1

@@ -45,6 +45,7 @@ _SHARED: Final = {
     "-D": True,
     "--traceback": False,
     "--supervise": False,
+    "--standby": False,
 }
 
 
@@ -271,6 +272,12 @@ def _add_run(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         action="store_true",
         help="start the driver again on this machine, from the latest checkpoint, if it dies, as "
         "often as the restart strategy allows",
+    )
+    run.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait while another driver runs the job of the checkpoint directory, and take over "
+        "when that is dead",
     )
     _add_program(run)
 
@@ -775,6 +782,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         master=options.master,
         configuration_file=options.config,
         log_configuration=options.log_config,
+        standby=getattr(options, "standby", False),
         definitions=dict(options.definitions),
     )
     if options.command == "sql":
@@ -810,7 +818,7 @@ def _exit_code(options: argparse.Namespace, error: MillstreamError) -> int:
         return 1
     from millstream.execution.supervision import exit_code_of
 
-    return exit_code_of(error)
+    return exit_code_of(error, is_standby=options.standby)
 
 
 def _epoch(options: argparse.Namespace) -> int | None:

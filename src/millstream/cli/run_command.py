@@ -44,6 +44,7 @@ class ProgramOptions:
     master: str | None = None
     configuration_file: str | None = None
     log_configuration: str | None = None
+    standby: bool = False
     #: From ``-D key=value``; these win over the configuration file, the named options over both.
     definitions: dict[str, str] = field(default_factory=dict)
 
@@ -82,6 +83,7 @@ class ProgramOptions:
             "execution.target": self.target,
             "millstream.execution": "pipelined" if self.pipelined else None,
             "millstream.spark.master": self.master,
+            "millstream.standby": "true" if self.standby else None,
             "millstream.logging.config-file": None if log is None else absolute(log),
         }
         return {key: value for key, value in found.items() if value is not None}

@@ -747,6 +747,18 @@ BATCH_SIZE: Final = integer(
     "most records in a batch that a source hands on; longer ones are cut",
     minimum=1,
 )
+STANDBY: Final = boolean(
+    "millstream.standby",
+    "whether the driver waits until no other one runs the job, and takes over then; "
+    "`millstream run --standby` sets it",
+)
+LEASE_DURATION: Final = duration(
+    "millstream.lease.duration",
+    10_000,
+    "time after which a driver that has not renewed its lease in the checkpoint directory is taken "
+    "for dead by a standby; it is renewed three times as often",
+    minimum=500,
+)
 LOCAL_DIRECTORY: Final = text(
     "millstream.local-directory",
     "where tasks keep working state; a directory of the system's temporary one by default",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from millstream import crash_points, errors, logs
 from millstream.checkpoint.commit import PendingCommits
 from millstream.checkpoint.job_directories import check_directories
+from millstream.checkpoint.lease import LEFT
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.configuration import options
@@ -46,7 +47,8 @@ from millstream.execution.monitor import JobMonitor
 from millstream.execution.restart import RestartStrategy, causes_of, restart_strategy
 from millstream.execution.run import Run, StopRequest
 from millstream.execution.savepoints import RequestWatch, SavepointRequest, require_savepoints
-from millstream.execution.supervision import supervision
+from millstream.execution.standby import STOPPED, lease_of, wait_as_standby
+from millstream.execution.supervision import has_lost_engine, supervision
 from millstream.graph.explain import guarantee_words, sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors, warn_of_missing_watermarks
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.checkpoint.coordinator import Coordinator
+    from millstream.checkpoint.lease import Lease
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.execution.engine import Engine
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
@@ -107,17 +110,21 @@ def check_job(graph: JobGraph) -> None:
     warn_of_missing_watermarks(graph)
     warn_of_missing_uids(graph)
     check_directories(graph.configuration, graph.files.store_options)
-    _require_checkpoints_if_supervised(graph)
+    _require_checkpoints_for_other_drivers(graph)
     job_files_of(graph.configuration)
 
 
-def _require_checkpoints_if_supervised(graph: JobGraph) -> None:
-    """Refuse a job that would begin from scratch, and repeat its output, after each restart."""
-    if supervision() is None or graph.configuration.get(options.CHECKPOINTS_DIRECTORY):
+def _require_checkpoints_for_other_drivers(graph: JobGraph) -> None:
+    """Refuse a job that would begin from scratch, and repeat its output, in the next driver."""
+    if graph.configuration.get(options.CHECKPOINTS_DIRECTORY):
+        return
+    is_standby = graph.configuration.get(options.STANDBY)
+    if supervision() is None and not is_standby:
         return
     message = (
         f"job {graph.job_name!r} keeps its checkpoints in a temporary directory, which another"
-        f" driver cannot find: with --supervise, set {options.CHECKPOINTS_DIRECTORY.key}"
+        f" driver cannot find: with {'--standby' if is_standby else '--supervise'}, set"
+        f" {options.CHECKPOINTS_DIRECTORY.key}"
     )
     raise errors.ConfigurationError(message)
 
@@ -131,11 +138,16 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
     Raises:
         CheckpointError, UnpicklableFunctionError, ConfigurationError: the job cannot run as it is;
             nothing was written.
+        JobError: this driver was a standby, and the job has ended.
     """
+    lease = None
     try:
         reporters = reporters_of(graph.configuration)
-        driver = JobDriver(Job(graph), engine, reporters)
+        lease = wait_as_standby(graph)
+        driver = JobDriver(Job(graph), engine, reporters, lease)
     except BaseException:
+        if lease is not None:
+            lease.end(LEFT)
         engine.close()
         raise
     driver.start()
@@ -146,11 +158,17 @@ class JobDriver(JobHandle):
     """Runs a job in a thread of this process."""
 
     def __init__(
-        self, job: Job, engine: Engine, reporters: Sequence[ReporterSettings] = ()
+        self,
+        job: Job,
+        engine: Engine,
+        reporters: Sequence[ReporterSettings] = (),
+        lease: Lease | None = None,
     ) -> None:
         self._job = job
         self._engine = engine
         configuration = job.graph.configuration
+        #: None: the job keeps its checkpoints in a temporary directory, where nobody can find them.
+        self._lease = lease or (None if job.temporary else lease_of(job.graph))
         mode = configuration.get(options.PROGRESS)
         progress = create_progress_reporter(
             job.graph.job_name, mode, shows_records=job.graph.shows_records
@@ -478,6 +496,7 @@ class JobDriver(JobHandle):
             closing.callback(self._reporting.close)
             closing.callback(self._metrics.moved, status.name)
             closing.callback(self._clean_up, status)
+            closing.callback(self._end_lease, status)
             closing.callback(self._job.savepoints.close, f"has ended: {status.name}")
             closing.callback(self._engine.close)
 
@@ -488,6 +507,20 @@ class JobDriver(JobHandle):
             stopped=self._stop.is_asked,
             last=self._last,
         )
+
+    def _end_lease(self, status: JobStatus) -> None:
+        """Tell standbys whether one of them should take over."""
+        if self._lease is None:
+            return
+        state = status.name
+        if isinstance(self._error, FencedError):
+            state = ""
+        elif self._error is not None and has_lost_engine(self._error):
+            state = LEFT
+        elif status is JobStatus.FINISHED and self._last is not None:
+            last = self._last.last
+            state = STOPPED if last is None or not last.final else state
+        self._lease.end(state)
 
     def _end(self, status: JobStatus) -> None:
         self._move(status)
@@ -618,6 +651,9 @@ class JobDriver(JobHandle):
         try:
             began = time.monotonic()
             begins = run.open()
+            if self._lease is not None:
+                # Not before: a driver that cannot run must not take the lease from one that does.
+                self._lease.take()
             self._metrics.initialized(time.monotonic() - began)
             monitor.started(self._job.start)
             self._start = self._job.start

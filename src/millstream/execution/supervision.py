@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import EngineError, JobError
+from millstream.errors import EngineError, FencedError, JobError
 from millstream.execution.restart import causes_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("millstream")
 #: JSON: a ``Supervision``.  The driver removes it, because it starts processes of its own.
 VARIABLE: Final = "MILLSTREAM_SUPERVISION"
-#: Exit code of a driver whose engine has ended: EX_TEMPFAIL of ``sysexits.h``.
-ENGINE_ENDED: Final = 75
+#: Exit code of a driver that another one should follow: EX_TEMPFAIL of ``sysexits.h``.
+STARTS_AGAIN: Final = 75
 _FAILED: Final = 1
 #: What a shell returns for a process that a signal has killed: this and the number.
 _KILLED: Final = 128
@@ -96,10 +96,22 @@ def _end_with_supervisor(pipe: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exit_code_of(error: BaseException) -> int:
-    """Return the exit code of a driver that ends with an error."""
-    ended = any(isinstance(each, EngineError) and each.has_ended for each in causes_of(error))
-    return ENGINE_ENDED if ended and _current is not None else _FAILED
+def has_lost_engine(error: BaseException) -> bool:
+    """Return whether a job has failed because its engine has ended: another driver can run it."""
+    return any(isinstance(each, EngineError) and each.has_ended for each in causes_of(error))
+
+
+def exit_code_of(error: BaseException, *, is_standby: bool = False) -> int:
+    """Return the exit code of a driver that ends with an error.
+
+    Args:
+        error: with which it ends.
+        is_standby: whether a driver that has lost its job should wait for it again.
+    """
+    starts_again = has_lost_engine(error) or (
+        is_standby and any(isinstance(each, FencedError) for each in causes_of(error))
+    )
+    return STARTS_AGAIN if starts_again and _current is not None else _FAILED
 
 
 class Supervisor:
@@ -145,7 +157,7 @@ class Supervisor:
         return self._end(code)
 
     def _is_restarted(self, code: int) -> bool:
-        return not self._is_ending() and (code < 0 or code == ENGINE_ENDED)
+        return not self._is_ending() and (code < 0 or code == STARTS_AGAIN)
 
     def _is_ending(self) -> bool:
         return self._ending is not None
@@ -187,7 +199,11 @@ class Supervisor:
         return process.wait()
 
     def _next_delay(self, code: int) -> float | None:
-        how = f"was killed by {_signal_name(-code)}" if code < 0 else "has lost its engine"
+        how = (
+            f"was killed by {_signal_name(-code)}"
+            if code < 0
+            else "has lost its engine, or its job"
+        )
         self._failed_at = time.time_ns() // 1_000_000
         delay = self._strategy.next_delay(time.monotonic(), JobError(f"the driver {how}"))
         if delay is None:
@@ -230,10 +246,10 @@ class Supervisor:
     def _end(self, code: int) -> int:
         """Return the exit code, or end by the signal that has ended the driver."""
         ending = self._ending
-        if ending is None or (code >= 0 and code != ENGINE_ENDED):
+        if ending is None or (code >= 0 and code != STARTS_AGAIN):
             if code < 0:
                 return _KILLED - code
-            return _FAILED if code == ENGINE_ENDED else code
+            return _FAILED if code == STARTS_AGAIN else code
         if ending == signal.SIGINT:
             raise KeyboardInterrupt
         sys.stderr.flush()
