@@ -66,6 +66,7 @@ from millstream.state.query import StateQueryResult, query_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.lease import Lease
@@ -140,18 +141,35 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
             nothing was written.
         JobError: this driver was a standby, and the job has ended.
     """
-    lease = None
-    try:
+    with contextlib.ExitStack() as failing:
+        failing.callback(engine.close)
         reporters = reporters_of(graph.configuration)
+        if graph.configuration.get(options.STANDBY) and is_wanted(graph.configuration):
+            failing.callback(_rest().serve_standby(graph.configuration).close_unused)
         lease = wait_as_standby(graph)
-        driver = JobDriver(Job(graph), engine, reporters, lease)
-    except BaseException:
         if lease is not None:
-            lease.end(LEFT)
-        engine.close()
-        raise
+            failing.callback(lease.end, LEFT)
+        driver = JobDriver(Job(graph), engine, reporters, lease)
+        failing.pop_all()
     driver.start()
     return driver
+
+
+def _rest() -> ModuleType:
+    """Return ``millstream.rest.running``, which needs packages that are optional.
+
+    Raises:
+        ConfigurationError: they are not installed.
+    """
+    try:
+        from millstream.rest import running
+    except ImportError as error:
+        message = (
+            f"the REST API needs the package {error.name}: pip install 'millstream[web]', or"
+            f" leave {options.REST_PORT.key} and {options.REST_BIND_PORT.key} out"
+        )
+        raise errors.ConfigurationError(message) from error
+    return running
 
 
 class JobDriver(JobHandle):
@@ -187,6 +205,8 @@ class JobDriver(JobHandle):
         if supervised is not None:
             self._metrics.driver_restarted(supervised.restarts, supervised.failed_at)
         self._run: Run | None = None
+        #: Whether that has recovered what was committed before.
+        self._is_open = False
         #: Of the last run that has taken the job over.
         self._last: Coordinator | None = None
         #: The generation that was begun last.
@@ -254,20 +274,17 @@ class JobDriver(JobHandle):
         graph = self._job.graph
         if not is_wanted(graph.configuration):
             return
-        try:
-            from millstream.rest.running import serve
-        except ImportError as error:
-            message = (
-                f"the REST API needs the package {error.name}: pip install 'millstream[web]', or"
-                f" leave {options.REST_PORT.key} and {options.REST_BIND_PORT.key} out"
-            )
-            raise errors.ConfigurationError(message) from error
+        serve = _rest().serve
         logs.keep_log(graph.logging)
-        self._rest = serve(DriverView(self, graph, self._history, self._collect_metrics))
-        settings = self._rest.settings
-        announce_address(
-            self._job.job_id, self._rest.server.url, settings.token, settings.certificate
-        )
+        view = DriverView(self, graph, self._history, self._collect_metrics, lambda: self.is_ready)
+        server: JobServer = serve(view)
+        self._rest, settings = server, server.settings
+        announce_address(self._job.job_id, server.server.url, settings.token, settings.certificate)
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the job runs and all of its tasks are restored."""
+        return self._is_open and self._status is JobStatus.RUNNING and self._engine.all_run
 
     def _collect_metrics(self) -> list[Measurement]:
         found = {} if self._autoscaling is None else self._autoscaling.measurements()
@@ -659,6 +676,7 @@ class JobDriver(JobHandle):
             self._start = self._job.start
             if not begins:
                 return True
+            self._is_open = True
             return self._engine.execute(run, self._cancelled)
         except Exception as error:
             self._note_failed_checkpoint(error)
@@ -674,6 +692,7 @@ class JobDriver(JobHandle):
                 raise FencedError(message) from error
             raise
         finally:
+            self._is_open = False
             self._remember(run.coordinator)
             run.close()
 

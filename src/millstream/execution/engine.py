@@ -66,6 +66,14 @@ class Engine(ABC):
         """The error to end with if nothing can run any more; None if all is well."""
         return None
 
+    @property
+    def all_run(self) -> bool:
+        """Return whether all tasks of the run are restored; from any thread.
+
+        Where tasks end with each checkpoint: that the run has begun.
+        """
+        return True
+
     def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
         """(stage, subtask) -> what it has done in the last second; from any thread.
 

@@ -28,6 +28,7 @@ class DriverView(JobView):
         graph: its graph.
         history: its history.
         collect: returns its metrics.
+        is_ready: returns whether its tasks run.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class DriverView(JobView):
         graph: JobGraph,
         history: JobHistory,
         collect: Callable[[], list[Measurement]],
+        is_ready: Callable[[], bool],
     ) -> None:
         self._handle = handle
         self._collected = Collected(collect)
+        self._is_ready = is_ready
         self.job_id = handle.get_job_id()
         self.name = graph.job_name
         self.is_batch = graph.batch_mode
@@ -60,6 +63,10 @@ class DriverView(JobView):
     @property
     def status(self) -> str:
         return self._handle.get_job_status().name
+
+    @property
+    def is_ready(self) -> bool:
+        return self._is_ready()
 
     def measurements(self) -> Sequence[Measurement]:
         return self._collected.get()

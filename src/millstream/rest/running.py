@@ -18,6 +18,7 @@ from millstream.rest import (
     vertices,
 )
 from millstream.rest.app import make_app
+from millstream.rest.health import health_routes
 from millstream.rest.operations import Operations
 from millstream.rest.security import secured
 from millstream.rest.server import Budget, RestServer
@@ -25,6 +26,7 @@ from millstream.rest.settings import rest_settings
 from millstream.rest.view import Jobs
 
 if TYPE_CHECKING:
+    from millstream.configuration.configuration import Configuration
     from millstream.rest.app import Endpoint
     from millstream.rest.settings import RestSettings
     from millstream.rest.view import JobView
@@ -59,7 +61,14 @@ class JobServer:
         self.jobs = Jobs(settings.history)
         self.operations = Operations(settings.store_duration / 1000)
         budget = Budget()
-        app = make_app(ENDPOINTS, self.jobs, settings, self.operations, budget=budget)
+        app = make_app(
+            ENDPOINTS,
+            self.jobs,
+            settings,
+            self.operations,
+            more=health_routes(self.jobs),
+            budget=budget,
+        )
         self.server = RestServer(secured(app, settings), settings, budget)
 
     def end(self, job_id: str) -> None:
@@ -77,6 +86,14 @@ class JobServer:
             self.server.close()
             return
         threading.Thread(target=self._linger, name="millstream-rest-end", daemon=False).start()
+
+    def close_unused(self) -> None:
+        """Close the server if it has never had a job."""
+        with _lock:
+            if self.jobs.all():
+                return
+            _servers.pop(self.settings, None)
+        self.server.close()
 
     def _linger(self) -> None:
         deadline = time.monotonic() + _LINGER
@@ -101,12 +118,27 @@ def serve(view: JobView) -> JobServer:
     Raises:
         ConfigurationError: it cannot be started.
     """
-    settings = rest_settings(view.configuration)
     with _lock:
-        found = _servers.get(settings)
-        if found is None:
-            found = JobServer(settings)
-            found.server.start()
-            _servers[settings] = found
+        found = _server_of(view.configuration)
         found.jobs.add(view)
         return found
+
+
+def serve_standby(configuration: Configuration) -> JobServer:
+    """Start the REST API of a job that this driver may run later; it shows no job until then.
+
+    Raises:
+        ConfigurationError: it cannot be started.
+    """
+    with _lock:
+        return _server_of(configuration)
+
+
+def _server_of(configuration: Configuration) -> JobServer:
+    settings = rest_settings(configuration)
+    found = _servers.get(settings)
+    if found is None:
+        found = JobServer(settings)
+        found.server.start()
+        _servers[settings] = found
+    return found

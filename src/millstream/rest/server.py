@@ -12,6 +12,7 @@ import uvicorn
 
 from millstream import ports
 from millstream.errors import ConfigurationError
+from millstream.rest.health import LIVENESS, READINESS
 
 if TYPE_CHECKING:
     import socket
@@ -170,7 +171,8 @@ def _paced(app: ASGIApp, budget: Budget) -> ASGIApp:
         # A first call comes from the thread that serves, which began after this was made.
         budget.spend(max(0.0, now - used))
         used = now
-        while (wait := budget.wait()) > 0:  # noqa: ASYNC110 - time passes by itself
+        is_probe = scope["type"] == "http" and scope["path"] in {LIVENESS, READINESS}
+        while not is_probe and (wait := budget.wait()) > 0:  # noqa: ASYNC110 - time passes by itself
             await asyncio.sleep(wait)
         await app(scope, receive, send)
 

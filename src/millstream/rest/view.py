@@ -130,6 +130,11 @@ class JobView(ABC):
         """Return Flink's name of where the job is, such as "RUNNING"."""
 
     @property
+    def is_ready(self) -> bool:
+        """Return whether all tasks run: not while they are restored, nor after the end."""
+        return False
+
+    @property
     @abstractmethod
     def vertices(self) -> tuple[VertexView, ...]:
         """Return the vertices of the job as it runs; inputs come before those that read them."""
@@ -196,6 +201,13 @@ class Jobs:
             while len(self._ended) > self._history:
                 self._views.pop(self._ended.pop(0), None)
             return len(self._views) == len(self._ended)
+
+    @property
+    def are_ready(self) -> bool:
+        """Return whether all jobs that have not ended run, and there is one."""
+        with self._lock:
+            found = [view for job, view in self._views.items() if job not in self._ended]
+        return bool(found) and all(view.is_ready for view in found)
 
     def all(self) -> list[JobView]:
         """Return all jobs, in the order in which they were added."""

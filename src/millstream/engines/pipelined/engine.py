@@ -303,6 +303,11 @@ class PipelinedEngine(Engine):
         finally:
             self._loop = None
 
+    @property
+    def all_run(self) -> bool:
+        loop = self._loop
+        return loop is not None and loop.all_run
+
     def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
         loop = self._loop
         return {} if loop is None else loop.task_times

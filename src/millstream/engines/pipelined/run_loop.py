@@ -511,7 +511,7 @@ class RunLoop:
         if words is not None:
             _LOG.warning("%s", words)
         self._triggers.give_up_expired()
-        if self._checkpoints.is_over or not self._all_run:
+        if self._checkpoints.is_over or not self.all_run:
             return
         if not drains:
             self._trigger_while_stopping(self._stopping, now)
@@ -543,7 +543,7 @@ class RunLoop:
             draining.triggered()
 
     @property
-    def _all_run(self) -> bool:
+    def all_run(self) -> bool:
         """Return whether all tasks are restored; no checkpoint is triggered before.
 
         What a run needs for that, such as packages, is not time that a checkpoint takes.  And a
@@ -555,9 +555,9 @@ class RunLoop:
     def _check_checkpoints(self) -> None:
         checkpoints, draining, now = self._checkpoints, self._draining, time.monotonic()
         # What a region resumes from, which begins again, may be in flight again.
-        is_over = self._all_run and self._sources.is_over
+        is_over = self.all_run and self._sources.is_over
         draining.update(checkpoints.next, now, is_over=is_over)
-        if not self._all_run:
+        if not self.all_run:
             return
         self._triggers.give_up_expired()
         if draining.is_done:
