@@ -25,6 +25,7 @@ from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import function_groups
 from millstream.expressions.nodes import Call, Expression, InputReference, Literal, walk
 from millstream.expressions.resolution import resolve_definition
+from millstream.types.columns import as_key
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -48,7 +49,6 @@ from millstream.types.logical_types import (
     YearMonthIntervalType,
 )
 from millstream.types.type_derivation import supports_explicit_cast
-from millstream.types.type_information import as_key
 from millstream.types.type_roots import TypeFamily, TypeRoot
 from millstream.types.values import column_of, values_of_column
 

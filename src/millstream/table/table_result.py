@@ -18,10 +18,10 @@ from millstream.execution.job_client import collected_records
 from millstream.expressions.casts import PRINTED_STYLE, text_function
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult
+from millstream.types.columns import as_key
 from millstream.types.external_values import from_external
 from millstream.types.logical_types import FloatType, MapType, MultisetType, RowType
 from millstream.types.row import Row, RowKind, row_class
-from millstream.types.type_information import as_key
 from millstream.types.type_roots import TypeRoot
 from millstream.types.values import values_of_column
 

@@ -18,14 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError
+from millstream.types.columns import as_type, values_of
 from millstream.types.time import Instant
 from millstream.types.type_information import (
     ColumnMismatchError,
     TypeInformation,
-    as_type,
     locate_mismatch,
-    temporal_values_of,
-    values_of,
 )
 
 if TYPE_CHECKING:
@@ -236,7 +234,7 @@ class BigDecimalTypeInfo(_ScalarTypeInfo):
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
         """Decimals, with the digits that they had."""
-        texts: list[Any] = values_of(as_type(array, pa.string()))
+        texts = values_of(as_type(array, pa.string()))
         return [None if text is None else Decimal(text) for text in texts]
 
     def __str__(self) -> str:
@@ -323,10 +321,7 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
                 raise ColumnMismatchError(index, value, str(self), reason)
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        array = as_type(array, self._arrow_type)
-        if self._name == "Time":
-            return values_of(array)
-        values: list[Any] = temporal_values_of(array)
+        values = super().column_from_arrow(array)
         if self._name == "TimestampLtz":
             utc = dt.UTC
             return [None if value is None else value.replace(tzinfo=utc) for value in values]
@@ -386,7 +381,7 @@ class InstantTypeInfo(_ScalarTypeInfo):
             raise
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        nanos: list[Any] = values_of(as_type(array, self.arrow_type).cast(pa.int64()))
+        nanos = values_of(as_type(array, self.arrow_type).cast(pa.int64()))
         return [None if value is None else Instant(*divmod(value, _NANOS)) for value in nanos]
 
     def __str__(self) -> str:

@@ -12,10 +12,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types.columns import as_type, record_column, records_of
 from millstream.types.row import (
     ROW_KIND_COLUMN,
     Row,
@@ -27,9 +27,7 @@ from millstream.types.row import (
 from millstream.types.type_information import (
     ColumnMismatchError,
     TypeInformation,
-    as_type,
     check_type_argument,
-    null_positions,
 )
 
 if TYPE_CHECKING:
@@ -140,30 +138,16 @@ class CompositeTypeInfo(TypeInformation):
 
     def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
         """Records as a struct column; None is a null."""
-        present = np.fromiter((value is not None for value in values), dtype=bool)
-        if present.all():
-            return pa.StructArray.from_arrays(self._to_arrays(values), fields=list(self.arrow_type))
         try:
-            arrays = self._to_arrays([value for value in values if value is not None])
+            return record_column(values, self._to_arrays, self.arrow_type)
         except ColumnMismatchError as mismatch:
-            mismatch.index = int(np.flatnonzero(present)[mismatch.index])
+            present = [index for index, value in enumerate(values) if value is not None]
+            mismatch.index = present[mismatch.index]
             raise
-        # Row i of the struct is the next present record, or null.
-        positions = pa.array(np.cumsum(present) - 1, mask=~present)
-        spread = [array.take(positions) for array in arrays]
-        return pa.StructArray.from_arrays(
-            spread, fields=list(self.arrow_type), mask=pa.array(~present)
-        )
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        array = as_type(array, self.arrow_type)
-        values = self._from_columns(
-            [kind.column_from_arrow(array.field(i)) for i, kind in enumerate(self.types)]
-        )
-        if array.null_count:
-            for position in null_positions(array):
-                values[position] = None
-        return values
+        fields = [kind.column_from_arrow for kind in self.types]
+        return records_of(as_type(array, self.arrow_type), fields, self._from_columns)
 
     def _transposed(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
         """The fields of records that are sequences, all of the right length."""

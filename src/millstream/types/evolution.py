@@ -13,10 +13,11 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from millstream.types.columns import as_key
 from millstream.types.composite_types import CompositeTypeInfo, DataclassTypeInfo, RowTypeInfo
 from millstream.types.recorded_types import recorded_type, text_of
 from millstream.types.row import Row, row_class
-from millstream.types.type_information import MapTypeInfo, TypeInformation, as_key
+from millstream.types.type_information import MapTypeInfo, TypeInformation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

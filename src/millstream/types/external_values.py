@@ -24,6 +24,7 @@ from millstream.types.bitmaps import (
     frozen_bitmap,
     is_bitmap,
 )
+from millstream.types.columns import as_key
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -49,7 +50,6 @@ from millstream.types.row import Row, row_class
 from millstream.types.structured_types import StructuredType, has_class, python_class
 from millstream.types.time import Duration, Instant
 from millstream.types.type_derivation import common_type
-from millstream.types.type_information import as_key
 from millstream.types.type_roots import INTEGER_BITS, TypeFamily, TypeRoot
 from millstream.types.variants import Variant
 

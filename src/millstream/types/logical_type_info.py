@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.basic_types import DecimalTypeInfo
+from millstream.types.columns import as_type
 from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo
 from millstream.types.external_values import from_external, to_external
 from millstream.types.logical_types import (
@@ -48,7 +49,6 @@ from millstream.types.type_information import (
     ObjectArrayTypeInfo,
     PrimitiveArrayTypeInfo,
     TypeInformation,
-    as_type,
 )
 from millstream.types.type_roots import TypeRoot
 from millstream.types.types import Types

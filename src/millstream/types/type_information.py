@@ -1,14 +1,13 @@
 """TypeInformation: types of records and their conversion to Arrow columns and back.
 
-Types are immutable, comparable and picklable.  Arrays without nulls go through numpy, whose
-``tolist`` runs in C; nulls are inserted afterwards.
+Types are immutable, comparable and picklable.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array as typed_array
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,11 +15,20 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError, with_article
 from millstream.types import pickling
+from millstream.types.columns import (
+    as_type,
+    list_column,
+    lists_of,
+    map_column,
+    maps_of,
+    place_of_item,
+    values_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
+    from millstream.types.columns import ToColumn
 
 
 class ColumnMismatchError(Exception):
@@ -42,95 +50,6 @@ class ColumnMismatchError(Exception):
         )
         outer.path = (field, *self.path)
         return outer
-
-
-class MapKey(dict[Any, Any]):
-    """A map that is a key of another one, and must not be changed."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        """Equal maps have equal hashes, whatever the order of their entries."""
-        return hash(frozenset((key, as_key(item)) for key, item in self.items()))
-
-
-def as_key(value: Any) -> Any:
-    """Return a value as the key of a dict: maps in it become ``MapKey``, lists tuples."""
-    if isinstance(value, dict):
-        return MapKey(value)
-    if isinstance(value, list):
-        return tuple(map(as_key, value))
-    if type(value) is tuple:
-        return tuple(map(as_key, value))
-    return value
-
-
-def values_of(array: pa.Array) -> list[object]:
-    """The values of an array of a flat type, None where it is null."""
-    if array.null_count == 0 or not _needs_zero(array.type):
-        as_list: list[object] = array.to_numpy(zero_copy_only=False).tolist()
-        return as_list
-    values: list[object] = (
-        array.fill_null(pa.scalar(0, pa.int64()).cast(array.type)).to_numpy().tolist()
-    )
-    for position in null_positions(array):
-        values[position] = None
-    return values
-
-
-def _needs_zero(data_type: pa.DataType) -> bool:
-    """Return whether numpy has no null for the type, so that a zero has to stand in for it."""
-    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type))
-
-
-def temporal_values_of(array: pa.Array) -> list[object]:
-    """The values of a date32 or microsecond timestamp array as ``date`` or naive ``datetime``.
-
-    What Python cannot hold (years after 9999) comes out of numpy as an integer, which raises.
-    """
-    values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
-    return values
-
-
-def null_positions(array: pa.Array) -> list[int]:
-    """Where the array is null."""
-    positions: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
-    return positions
-
-
-def offsets_of(values: Sequence[object]) -> tuple[pa.Array, pa.Array | None, list[object]]:
-    """Flatten lists (or dicts, or None) for an Arrow list or map array.
-
-    Returns:
-        The offsets, the mask of what is None (None if nothing is), and all items in one list.
-        Iterating a dict gives its keys.
-    """
-    lengths = [0 if value is None else len(value) for value in values]  # type: ignore[arg-type]
-    offsets: NDArray[np.int32] = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    lists: Iterable[Iterable[object]] = (v for v in values if v is not None)  # type: ignore[misc]
-    mask = None
-    if None in set(map(_none_or_true, values)):
-        mask = pa.array([value is None for value in values], pa.bool_())
-    return pa.array(offsets, pa.int32()), mask, list(chain.from_iterable(lists))
-
-
-def _none_or_true(value: object) -> bool | None:
-    return None if value is None else True
-
-
-def slices_of(array: pa.Array, convert: Callable[[int, int], object]) -> list[object]:
-    """One Python value per list of a list or map array: ``convert(first, stop)``, or None.
-
-    The positions count from the first item that any list of the array holds.
-    """
-    if len(array) == 0:
-        return []
-    offsets = array.offsets.to_numpy()
-    bounds: list[int] = (offsets - offsets[0]).tolist()
-    values = [convert(bounds[i], bounds[i + 1]) for i in range(len(array))]
-    if array.null_count:
-        for position in null_positions(array):
-            values[position] = None
-    return values
 
 
 _LONGEST_REPR: Final = 200
@@ -276,11 +195,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "..."
 
 
-def as_type(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """The array cast to a type, unless it has it already."""
-    return array if array.type.equals(arrow_type) else array.cast(arrow_type, safe=False)
-
-
 def locate_mismatch(
     values: Sequence[object], arrow_type: pa.DataType, expected: str, error: Exception
 ) -> ColumnMismatchError:
@@ -357,6 +271,27 @@ class PickledBytesTypeInfo(TypeInformation):
         return "PickledByteArrayTypeInfo"
 
 
+def _without_nulls(kind: TypeInformation, reason: str, items: Sequence[Any]) -> pa.Array:
+    column = kind.column_to_arrow(items)
+    if column.null_count:
+        raise ColumnMismatchError(items.index(None), None, str(kind), reason)
+    return column
+
+
+def _located(convert: ToColumn, values: Sequence[Any], name: Callable[[Any, int], str]) -> ToColumn:
+    """Have mismatches of the items of lists or dicts say which of ``values`` they are in."""
+
+    def located(items: Sequence[Any]) -> pa.Array:
+        try:
+            return convert(items)
+        except ColumnMismatchError as mismatch:
+            index, place = place_of_item(values, mismatch.index)
+            field = name(values[index], place)
+            raise mismatch.within(field, index) from mismatch.__cause__
+
+    return located
+
+
 class _SequenceTypeInfo(TypeInformation):
     """Base of arrays and lists: a Python list whose elements have one type."""
 
@@ -376,18 +311,10 @@ class _SequenceTypeInfo(TypeInformation):
         """Flatten the lists into one column of elements and the offsets of the lists."""
         if not set(map(type, values)) <= _LISTS:
             values = [self._as_list(index, value) for index, value in enumerate(values)]
-        offsets, mask, items = offsets_of(values)
-        try:
-            elements = self.elem_type.column_to_arrow(items)
-            if elements.null_count and not self._nullable_elements:
-                index = items.index(None)
-                raise ColumnMismatchError(index, None, str(self.elem_type), "must not be None")  # noqa: TRY301 - gets its list's position below
-        except ColumnMismatchError as mismatch:
-            bounds = offsets.to_numpy()
-            index = int(np.searchsorted(bounds, mismatch.index, side="right")) - 1
-            element = f"element {mismatch.index - int(bounds[index])}"
-            raise mismatch.within(element, index) from mismatch.__cause__
-        return pa.ListArray.from_arrays(offsets, elements, mask=mask)
+        convert = self.elem_type.column_to_arrow
+        if not self._nullable_elements:
+            convert = partial(_without_nulls, self.elem_type, "must not be None")
+        return list_column(values, _located(convert, values, lambda _, at: f"element {at}"))
 
     def _as_list(self, index: int, value: object) -> object:
         if value is None or isinstance(value, list | tuple):
@@ -398,12 +325,7 @@ class _SequenceTypeInfo(TypeInformation):
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
         """Convert all elements at once, then cut them into lists."""
-        array = as_type(array, self.arrow_type)
-        if len(array) == 0:
-            return []
-        first, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        elements = self.elem_type.column_from_arrow(array.values[first:stop])
-        return slices_of(array, lambda a, b: elements[a:b])
+        return lists_of(as_type(array, self.arrow_type), self.elem_type.column_from_arrow)
 
     def __str__(self) -> str:
         """``ListTypeInfo<Long>``."""
@@ -486,32 +408,18 @@ class MapTypeInfo(TypeInformation):
         for index, value in enumerate(values):
             if value is not None and not isinstance(value, dict):
                 raise ColumnMismatchError(index, value, str(self))
-        offsets, mask, keys = offsets_of(values)
-        items = [item for value in values if value is not None for item in value.values()]  # type: ignore[attr-defined]
-        bounds = offsets.to_numpy()
-        columns = []
-        for name, kind, part in (("key", self._key_type, keys), ("value", self._value_type, items)):
-            try:
-                columns.append(kind.column_to_arrow(part))
-                if name == "key" and None in keys:
-                    raise ColumnMismatchError(keys.index(None), None, str(kind), "a key is None")  # noqa: TRY301 - gets its map's position below
-            except ColumnMismatchError as mismatch:
-                index = int(np.searchsorted(bounds, mismatch.index, side="right")) - 1
-                place = f"{name} of {keys[mismatch.index]!r}" if name == "value" else name
-                raise mismatch.within(place, index) from mismatch.__cause__
-        return pa.MapArray.from_arrays(offsets, *columns, mask=mask)
+        keys = partial(_without_nulls, self._key_type, "a key is None")
+        items = self._value_type.column_to_arrow
+        return map_column(
+            values,
+            _located(keys, values, lambda *_: "key"),
+            _located(items, values, lambda value, at: f"value of {list(value)[at]!r}"),
+        )
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
         """Convert all keys and values at once, then cut them into dicts."""
-        array = as_type(array, self.arrow_type)
-        if len(array) == 0:
-            return []
-        first, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        keys = self._key_type.column_from_arrow(array.keys[first:stop])
-        if pa.types.is_nested(array.type.key_type):
-            keys = list(map(as_key, keys))
-        items = self._value_type.column_from_arrow(array.items[first:stop])
-        return slices_of(array, lambda a, b: dict(zip(keys[a:b], items[a:b], strict=True)))
+        keys, items = self._key_type.column_from_arrow, self._value_type.column_from_arrow
+        return maps_of(as_type(array, self.arrow_type), keys, items)
 
     def __str__(self) -> str:
         """``MapTypeInfo<String, Long>``."""

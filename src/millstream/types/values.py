@@ -6,19 +6,18 @@ tuples, so nothing is lost and everything but a map is hashable.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millstream.types import columns
 from millstream.types.logical_types import (
-    ArrayType,
     IntType,
     LocalZonedTimestampType,
     LogicalType,
-    RowType,
     TimestampType,
 )
-from millstream.types.type_information import as_key, offsets_of, slices_of, values_of
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ _COUNT: Final = IntType(nullable=False)
 def values_of_column(array: pa.Array, type_: LogicalType) -> list[Any]:
     """The values of a column of the type's Arrow type, None where it is NULL."""
     convert = _FROM_COLUMN.get(type_.root)
-    return values_of(array) if convert is None else convert(array, type_)
+    return columns.values_of(array) if convert is None else convert(array, type_)
 
 
 def column_of(values: Sequence[Any], type_: LogicalType) -> pa.Array:
@@ -66,14 +65,14 @@ def _width(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _numbers(array: pa.Array, _: LogicalType) -> list[Any]:
-    return values_of(array.cast(_width(array.type)))
+    return columns.values_of(array.cast(_width(array.type)))
 
 
 def _nanos(array: pa.Array, _: LogicalType) -> list[Any]:
-    values, factor = values_of(array.cast(_width(array.type))), _NANOS_PER[array.type.unit]
+    values, factor = columns.values_of(array.cast(_width(array.type))), _NANOS_PER[array.type.unit]
     if factor == 1:
         return values
-    return [None if value is None else value * factor for value in values]  # type: ignore[operator]
+    return [None if value is None else value * factor for value in values]
 
 
 def _nulls(array: pa.Array, _: LogicalType) -> list[Any]:
@@ -81,39 +80,22 @@ def _nulls(array: pa.Array, _: LogicalType) -> list[Any]:
 
 
 def _arrays(array: pa.Array, type_: LogicalType) -> list[Any]:
-    assert isinstance(type_, ArrayType)  # noqa: S101
-    if len(array) == 0:
-        return []
-    # Not flattened: a null list may stand over items.
-    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    items = tuple(values_of_column(array.values.slice(first, last - first), type_.element))
-    return slices_of(array, lambda start, stop: items[start:stop])
+    return columns.lists_of(array, lambda items: tuple(values_of_column(items, type_.children[0])))
 
 
 def _maps(array: pa.Array, type_: LogicalType) -> list[Any]:
     key, value = (*type_.children, _COUNT)[:2]
-    if len(array) == 0:
-        return []
-    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    keys = values_of_column(array.keys.slice(first, last - first), key)
-    if key.children:
-        keys = list(map(as_key, keys))
-    values = values_of_column(array.items.slice(first, last - first), value)
-    return slices_of(
-        array, lambda start, stop: dict(zip(keys[start:stop], values[start:stop], strict=True))
+    return columns.maps_of(
+        array, partial(values_of_column, type_=key), partial(values_of_column, type_=value)
     )
 
 
 def _rows(array: pa.Array, type_: LogicalType) -> list[Any]:
-    columns = [
-        values_of_column(child, child_type)
-        for child, child_type in zip(array.flatten(), type_.children, strict=True)
-    ]
-    rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
-    if array.null_count:
-        valid = array.is_valid().to_pylist()
-        rows = [row if is_there else None for row, is_there in zip(rows, valid, strict=True)]
-    return rows
+    return columns.records_of(
+        array,
+        [partial(values_of_column, type_=child) for child in type_.children],
+        lambda fields: list(zip(*fields, strict=True)) if fields else [()] * len(array),
+    )
 
 
 _FROM_COLUMN: Final[dict[TypeRoot, Callable[[pa.Array, LogicalType], list[Any]]]] = {
@@ -159,38 +141,31 @@ def _to_timestamps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
 
 
 def _to_arrays(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    assert isinstance(type_, ArrayType)  # noqa: S101
-    offsets, mask, items = offsets_of(values)
-    return pa.ListArray.from_arrays(
-        offsets, column_of(items, type_.element), type=type_.to_arrow(), mask=mask
+    return columns.list_column(
+        values, partial(column_of, type_=type_.children[0]), type_.to_arrow()
     )
 
 
 def _to_maps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
     key, item = (*type_.children, _COUNT)[:2]
-    offsets, mask, keys = offsets_of(values)
-    if None in keys:
-        message = "a key of a map is NULL, which columns of maps do not hold"
-        raise ValueError(message)
-    items = [inner for value in values if value is not None for inner in value.values()]
-    return pa.MapArray.from_arrays(
-        offsets, column_of(keys, key), column_of(items, item), type=type_.to_arrow(), mask=mask
+
+    def keys_to_column(keys: Sequence[Any]) -> pa.Array:
+        if None in keys:
+            message = "a key of a map is NULL, which columns of maps do not hold"
+            raise ValueError(message)
+        return column_of(keys, key)
+
+    return columns.map_column(
+        values, keys_to_column, partial(column_of, type_=item), type_.to_arrow()
     )
 
 
 def _to_rows(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    assert isinstance(type_, RowType)  # noqa: S101
-    empty = (None,) * len(type_)
-    is_null = [value is None for value in values]
-    columns = zip(*(empty if value is None else value for value in values), strict=True)
-    lists = list(columns) if len(values) else [()] * len(type_)
-    arrays = [
-        column_of(column, field.type) for column, field in zip(lists, type_.fields, strict=True)
-    ]
-    mask = pa.array(is_null, pa.bool_()) if any(is_null) else None
-    if not arrays:
-        return pa.array([None if null else {} for null in is_null], type_.to_arrow())
-    return pa.StructArray.from_arrays(arrays, fields=list(type_.to_arrow()), mask=mask)
+    def fields(rows: Sequence[Any]) -> list[pa.Array]:
+        parts = zip(*rows, strict=True) if rows else [()] * len(type_.children)
+        return [column_of(*pair) for pair in zip(parts, type_.children, strict=True)]
+
+    return columns.record_column(values, fields, type_.to_arrow())
 
 
 _TO_COLUMN: Final[dict[TypeRoot, Callable[[Sequence[Any], LogicalType], pa.Array]]] = {

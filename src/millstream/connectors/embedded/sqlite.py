@@ -30,7 +30,7 @@ from millstream.connectors.embedded.database import (
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.connectors.formats.json_format import json_column
 from millstream.contracts.lookup import FoundRows, LookupReader
-from millstream.types.type_information import values_of
+from millstream.types.columns import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,10 +31,10 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 from millstream.types.bitmaps import VariantType
+from millstream.types.columns import as_key
 from millstream.types.logical_types import ArrayType, MapType, NullType, RowField, RowType
 from millstream.types.structured_types import StructuredType, is_class_name
 from millstream.types.type_derivation import common_type, supports_implicit_cast
-from millstream.types.type_information import as_key
 from millstream.types.type_roots import TypeRoot
 from millstream.types.variants import variant_element, variant_field
 
