@@ -33,8 +33,8 @@ from millstream.runtime.operators.table.joins_by_time import (
     IntervalJoinFactory,
     TemporalJoinFactory,
 )
-from millstream.runtime.operators.table.match import RowPattern
 from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
+from millstream.runtime.operators.table.row_patterns import RowPattern
 from millstream.runtime.operators.table.session_windows import WindowAggregateFactory
 from millstream.runtime.operators.table.sink_materializer import SinkMaterializerFactory
 from millstream.runtime.operators.table.sort import FinalRowsFactory, TemporalSortFactory

@@ -21,11 +21,9 @@ from millstream.runtime.operators.table.match import (
     MatchFactory,
     MatchTime,
     Navigation,
-    PatternVariable,
-    RowPattern,
-    SkipTo,
     Slot,
 )
+from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
 from millstream.runtime.operators.table.specs import SortColumn
 from millstream.types.logical_types import (
     BigIntType,

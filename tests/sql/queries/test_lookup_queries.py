@@ -219,7 +219,8 @@ def test_what_cannot_be_looked_up_is_refused(number: int, tmp_path: Path) -> Non
 
 
 HINTS = {
-    "'tabel'='p'": "there is no option 'tabel'. Did you mean 'table'?",
+    "'tabel'='p'": "it is missing. Did you mean 'table'?",
+    "'table'='p', 'shuffle'='perhaps'": "'shuffle' is 'perhaps'; it can be true, false",
     "'async'='true'": "'table' says which table of FROM is meant; it is missing",
     "'table'='q'": "'q' is no table of FROM whose rows are looked up.",
     "'table'='p', 'async'='perhaps'": "'async' is 'perhaps'; it can be true, false",
@@ -242,6 +243,27 @@ def test_hints_that_make_no_sense(number: int, tmp_path: Path) -> None:
     with pytest.raises(MillstreamError) as refused:
         env.explain_sql(query)
     assert message in str(refused.value)
+
+
+def test_null_safe_equality_is_a_key_where_no_null_can_meet_null(tmp_path: Path) -> None:
+    env = _environment(1, [(1, 5), (None, 6)], tmp_path, _made("sqlite", tmp_path))
+    query = f"SELECT o.v, name FROM {JOIN.format('LEFT')}"
+    with pytest.raises(MillstreamError, match="requires an equality condition"):
+        env.explain_sql(f"{query} o.k IS NOT DISTINCT FROM p.id")
+    both = f"{query} p.id = 3 AND o.k IS NOT DISTINCT FROM p.id"
+    assert "joinCondition=[" in env.explain_sql(both)
+    query = f"{query} COALESCE(o.k, 3) IS NOT DISTINCT FROM p.id"
+    rows = materialised(changelog(env, query, tmp_path))
+    assert rows == Counter([(5, "tea"), (5, "green tea"), (6, None)])
+
+
+def test_shuffled_lookups_partition_by_their_keys(tmp_path: Path) -> None:
+    env = _environment(2, _orders(6), tmp_path, _made("sqlite", tmp_path))
+    hint = "/*+ LOOKUP('table'='p', 'shuffle'='true', 'colour'='red') */"
+    query = f"o.k, o.v, name FROM {JOIN.format('LEFT')} o.k = p.id"
+    assert "hash[k]" in env.explain_sql(f"SELECT {hint} {query}")
+    shuffled = materialised(changelog(env, f"SELECT {hint} {query}", tmp_path))
+    assert shuffled == _answer(_orders(6), f"SELECT {query}")
 
 
 ASYNC = "'async'='true', 'capacity'='3', 'timeout'='50 s'"

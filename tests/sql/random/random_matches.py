@@ -1,8 +1,8 @@
 """MATCH_RECOGNIZE drawn at random: its text, and what it gives by an interpreter of its own.
 
 What it is: patterns with quantifiers, conditions of each kind, AFTER MATCH, WITHIN and measures;
-the interpreter evaluates conditions over lists of rows, and finds matches by going through all ways
-(``tests/runtime/table_operators/pattern_model.py``).
+the interpreter evaluates conditions over lists of rows.  It asks the automaton for matches, and
+checks them by going through all ways (``tests/runtime/table_operators/pattern_model.py``).
 What it is not: the run (``tests/sql/random/test_random_matches.py``).
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.runtime.table_operators.pattern_model import matches
 
-from millstream.runtime.operators.table.match import PatternVariable, RowPattern, SkipTo
+from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,8 +127,8 @@ class RandomMatch:
             if made and made[-1].greedy and (low, high) in {(0, 1), (0, None)}:
                 low, high, greedy = 1, 1, False
             made.append(PatternVariable(name, low, high, greedy))
-        # What takes as many rows as it can has something behind it that needs a row.
-        if made[-1].greedy or not made[-1].minimum:
+        # The last variable is not greedy, and one needs a row.
+        if made[-1].greedy or not any(each.minimum for each in made):
             made[-1] = PatternVariable(made[-1].name)
         skip = drawn.choice(list(SkipTo))
         to_variable = skip in {SkipTo.FIRST, SkipTo.LAST}

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, Literal, walk
-from millstream.runtime.operators.table.match import (
-    Aggregation,
-    MatchTime,
-    Navigation,
-    PatternVariable,
-    RowPattern,
-    SkipTo,
-)
+from millstream.runtime.operators.table.match import Aggregation, MatchTime, Navigation
+from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder, interval_literal
@@ -52,9 +46,21 @@ _MOST_ARGUMENTS: Final = 2
 class Slots:
     """The values that conditions and measures read, each once."""
 
-    def __init__(self, variables: Sequence[str]) -> None:
-        self.variables = list(variables)
+    def __init__(self, variables: Sequence[str], without_rows: Sequence[str] = ()) -> None:
+        """Take the names that expressions can use.
+
+        Args:
+            variables: those of the pattern.
+            without_rows: those that only DEFINE or SUBSET has.  No row is of them, as in Flink,
+                which neither adds them to the pattern nor knows the rows of a SUBSET.
+        """
+        self.variables = [*variables, *without_rows]
+        self._with_rows = len(variables)
         self.found: list[Slot] = []
+
+    def has_rows(self, variable: int | None) -> bool:
+        """Return whether a row can be of a variable; None: of any."""
+        return variable is None or variable < self._with_rows
 
     def reference(self, slot: Slot, text: str) -> InputReference:
         """An expression for a slot; ``text`` is for plans."""
@@ -170,6 +176,8 @@ class MatchExpressions(ExpressionBinder):
         first, offset = self._navigation
         # A variable may have no such row.
         nullable = kind.with_nullability(True)  # noqa: FBT003
+        if not self._slots.has_rows(variable):
+            return Literal(None, nullable)
         slot = Navigation(column.index, variable, first, offset, nullable)
         text = self._text(variable, column.name)
         if first or offset:
@@ -305,6 +313,8 @@ class MatchExpressions(ExpressionBinder):
             function, kind = aggregate_type(name, types, grouped=False, filtered=False)
         except ProgramError as error:
             raise self.context.error(node, str(error)) from error
+        if not self._slots.has_rows(variable):
+            return Literal(0 if name == "COUNT" else None, kind)
         inside = ", ".join(map(str, arguments)) or "*"
         if variable is not None:
             inside = f"{self._slots.variables[variable]}.{inside}"
@@ -359,8 +369,11 @@ class _MatchBinder:
         order = self._order()
         variables = self._variables()
         names = [each.name for each in variables]
-        slots = Slots(names)
+        defined = self._without_rows(names)
+        slots = Slots(names, defined)
         conditions = self._conditions(names, slots, order[0].column)
+        subsets = self._subsets([*names, *defined])
+        slots.variables += subsets
         measures: list[Expression] = []
         for measure in node.measures:
             binder = self._expressions(slots, order[0].column, in_measures=True)
@@ -389,8 +402,6 @@ class _MatchBinder:
         node = self._node
         refused = (
             (node.all_rows, "All rows per match mode is not supported yet."),
-            (node.anchored_start or node.anchored_end, "Anchors (^, $) are not supported."),
-            (node.subsets, "SUBSET is not supported."),
             (not node.measures, "MATCH_RECOGNIZE without MEASURES is not supported."),
         )
         for is_there, message in refused:
@@ -430,6 +441,36 @@ class _MatchBinder:
         pairs = zip(columns, items, strict=True)
         return tuple(sort_key(column.index, item) for column, item in pairs)
 
+    def _without_rows(self, names: list[str]) -> list[str]:
+        """The variables that DEFINE has beside those of the pattern."""
+        found: list[str] = []
+        known: set[str] = set()
+        for each in self._node.definitions:
+            name = each.variable.value
+            if name in known:
+                message = f"Pattern variable '{name}' has already been defined"
+                raise self.context.error(each, message)
+            known.add(name)
+            if name not in names:
+                found.append(name)
+        return found
+
+    def _subsets(self, names: list[str]) -> list[str]:
+        """The names of SUBSET, which measures can use."""
+        found: list[str] = []
+        for each in self._node.subsets:
+            name = each.name.value
+            if name in {*names, *found}:
+                message = f"Pattern variable '{name}' has already been defined"
+                raise self.context.error(each, message)
+            for variable in each.variables:
+                if variable.value not in names:
+                    hint = did_you_mean(variable.value, names)
+                    message = f"Pattern variable '{variable.value}' is not in PATTERN.{hint}"
+                    raise self.context.error(variable, message)
+            found.append(name)
+        return found
+
     # -- the pattern -----------------------------------------------------------------------------
 
     def _variables(self) -> tuple[PatternVariable, ...]:
@@ -448,15 +489,13 @@ class _MatchBinder:
             if before.greedy and (variable.minimum, variable.maximum) in {(0, 1), (0, None)}:
                 message = "Optional pattern cannot be preceded by greedy pattern"
                 raise self.context.error(part, message)
-        for part, variable in reversed(found):
-            if variable.greedy or (variable.minimum, variable.maximum) == (0, 1):
-                message = (
-                    "Greedy quantifiers are not allowed as the last element of a Pattern yet. "
-                    "Finish your pattern with either a simple variable or reluctant quantifier."
-                )
-                raise self.context.error(part, message)
-            if variable.minimum:
-                break
+        part, last = found[-1]
+        if last.greedy:
+            message = (
+                "Greedy quantifiers are not allowed as the last element of a Pattern yet. "
+                "Finish your pattern with either a simple variable or reluctant quantifier."
+            )
+            raise self.context.error(part, message)
         return tuple(variable for _, variable in found)
 
     def _parts(self, node: Any) -> Iterator[tuple[Node, PatternVariable]]:
@@ -530,13 +569,6 @@ class _MatchBinder:
         found: dict[str, Expression] = {}
         for each in self._node.definitions:
             name = each.variable.value
-            if name not in names:
-                hint = did_you_mean(name, names)
-                message = f"Pattern variable '{name}' is not in PATTERN.{hint}"
-                raise self.context.error(each, message)
-            if name in found:
-                message = f"Pattern variable '{name}' has already been defined"
-                raise self.context.error(each, message)
             binder = self._expressions(slots, time, in_measures=False)
             found[name] = binder.bound_condition(each.condition)
         return tuple(found.get(name) for name in names)

@@ -36,7 +36,6 @@ _T = TypeVar("_T")
 
 _OF_ASYNC: Final = ("output-mode", "capacity", "timeout")
 _OF_RETRY: Final = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
-_KNOWN: Final = ("table", "async", *_OF_ASYNC, *_OF_RETRY)
 
 
 def name_of(relation: object) -> str | None:
@@ -87,18 +86,17 @@ class LookupHints(NamedHints[lp.LookupHint]):
         """Take a hint.
 
         Raises:
-            ValidationError: an option is unknown, is missing, or makes no sense.
+            ValidationError: an option is missing or makes no sense; unknown ones are ignored, as
+                in Flink.
         """
         options = dict(hint.options)
         if hint.arguments or not options:
             _refuse(context, hint, "it has pairs of the form 'key' = 'value'")
-        for key in options:
-            if key not in _KNOWN:
-                near = did_you_mean(key, _KNOWN)
-                _refuse(context, hint, f"there is no option '{key}'", near)
         name = options.pop("table", None)
         if name is None:
-            _refuse(context, hint, "'table' says which table of FROM is meant; it is missing")
+            near = "".join(did_you_mean(key, ("table",)) for key in options)
+            missing = "'table' says which table of FROM is meant; it is missing"
+            _refuse(context, hint, missing, near)
         if name in self._hints:
             _refuse(context, hint, f"there are two for '{name}'")
         self._hints[name] = (_Reader(context, hint, options).read(), hint)
@@ -144,6 +142,7 @@ class _Reader:
             timeout=self._duration("timeout", get(config.ASYNC_LOOKUP_TIMEOUT)),
             retry_delay=self._duration("fixed-delay", 0),
             max_attempts=self._number("max-attempts", 0),
+            is_shuffled=self._choice("shuffle", ("true", "false")) == "true",
         )
 
     def _refuse(self, what: str) -> NoReturn:

@@ -142,15 +142,16 @@ class MatchParser(ExpressionParser):
 
     def _bounds(self) -> tuple[int, int | None]:
         start = self.index
-        low = self.integer() if self.kinds[start] == NUMBER else None
+        if self.at(","):
+            self.refuse_token(start, "write how many rows there are at least, as in {0,2}")
+        low = self.integer()
         high: int | None = low
-        if low is None or self.at(","):
-            self.expect(",")
-            high = self.integer() if low is None or self.kinds[self.index] == NUMBER else None
+        if self.accept(","):
+            high = self.integer() if self.kinds[self.index] == NUMBER else None
         self.expect("}")
-        if high is not None and high < (low or 0):
+        if high is not None and high < low:
             self.refuse_token(start, f"no number of rows is at least {low} and at most {high}")
-        return low or 0, high
+        return low, high
 
     def _primary_pattern(self) -> n.PatternNode:
         start = self.index

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.operators.table.match import RowPattern, Slot
+    from millstream.runtime.operators.table.match import Slot
+    from millstream.runtime.operators.table.row_patterns import RowPattern
     from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.sql.catalog.connectors import TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
@@ -298,6 +299,8 @@ class LookupHint:
     #: How often, and after which time, keys without rows are asked for again.
     max_attempts: int = 0
     retry_delay: int = 0
+    #: Whether rows with the same key go to the same subtask.
+    is_shuffled: bool = False
 
     @property
     def text(self) -> str:

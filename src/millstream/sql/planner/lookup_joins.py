@@ -16,6 +16,7 @@ from millstream.sql.planner.calcs import (
     calc,
     conjunction,
     conjuncts,
+    exchange,
     is_deterministic,
     plain,
     reads_once,
@@ -189,6 +190,8 @@ def lookup_join(converter: Converts, node: Any) -> pp.PhysicalNode:
     if lookup is None:
         raise ValidationError(_no_lookup(scan))
     inputs, columns = _asking(left, list(keys.values()))
+    if node.lookup.is_shuffled and pp.kinds_of(left) == pp.INSERTS:
+        inputs = exchange(inputs, tuple(columns))
     shift = len(inputs.row) - width
     keeps = node.kind is lp.JoinType.LEFT
     right = [nullable(each) if keeps else plain(each) for each in node.right.row.children]
@@ -284,7 +287,11 @@ def _keys(
         if found is not None:
             column, value = found
             field = scan.row.fields[column]
-            if field.name not in keys and field.type.to_arrow() == value.type.to_arrow():
+            same = field.type.to_arrow() == value.type.to_arrow()
+            # A lookup finds no rows for NULL.
+            has_null = field.type.is_nullable and field.name not in scan.table.schema.key_columns
+            decides = _is_equality(part) or not (has_null and value.type.is_nullable)
+            if field.name not in keys and same and decides:
                 keys[field.name] = value
                 continue
         rest.append(part)
@@ -294,7 +301,7 @@ def _keys(
 def _key(
     part: Expression, width: int, projections: list[Expression]
 ) -> tuple[int, Expression] | None:
-    if not isinstance(part, Call) or part.function != "=":
+    if not isinstance(part, Call) or part.function not in {"=", "IS NOT DISTINCT FROM"}:
         return None
     one, other = part.arguments
     for column, value in ((one, other), (other, one)):
@@ -305,6 +312,10 @@ def _key(
         if isinstance(origin, InputReference) and from_left:
             return origin.index, value
     return None
+
+
+def _is_equality(part: Expression) -> bool:
+    return isinstance(part, Call) and part.function == "="
 
 
 def _asking(left: pp.PhysicalNode, values: list[Expression]) -> tuple[pp.PhysicalNode, list[int]]:

@@ -15,7 +15,8 @@ from millstream.sql.planner.logical import references, row_of
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.operators.table.match import RowPattern, Slot
+    from millstream.runtime.operators.table.match import Slot
+    from millstream.runtime.operators.table.row_patterns import RowPattern
     from millstream.sql.planner.calcs import Converts
     from millstream.sql.planner.logical import MatchNode
 

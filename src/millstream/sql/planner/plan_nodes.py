@@ -18,7 +18,7 @@ from millstream.expressions.functions.definition import FunctionDefinition, Func
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_functions import UserAggregate
-from millstream.runtime.operators.table import match
+from millstream.runtime.operators.table import match, row_patterns
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.catalog.identifiers import ObjectIdentifier
 from millstream.sql.parser.parser import parse_type
@@ -75,8 +75,8 @@ _OBJECTS: Final[dict[str, type]] = {
         logical.SortKey,
         WindowSpec,
         logical.LookupHint,
-        match.RowPattern,
-        match.PatternVariable,
+        row_patterns.RowPattern,
+        row_patterns.PatternVariable,
         match.Navigation,
         match.Aggregation,
         match.MatchTime,
@@ -89,7 +89,8 @@ _OBJECTS: Final[dict[str, type]] = {
     )
 }
 _ENUMS: Final[dict[str, type[Enum]]] = {
-    each.__name__: each for each in (logical.JoinType, match.SkipTo, *_in(logical_types, Enum))
+    each.__name__: each
+    for each in (logical.JoinType, row_patterns.SkipTo, *_in(logical_types, Enum))
 }
 _PLAIN: Final = (str, bool, int)
 

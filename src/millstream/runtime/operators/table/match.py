@@ -1,9 +1,9 @@
-"""MATCH_RECOGNIZE: row patterns, their automaton, and the operator that runs it for all keys.
+"""MATCH_RECOGNIZE: the operator that runs the automaton of a row pattern for all keys.
 
-The rows of each key are processed in order by its automaton (``Matching``).  By event time they
-wait until the watermark has passed them.  Conditions that read only the row itself are evaluated
-for whole columns in advance; others are requested by the automata, and those of all keys are
-evaluated together.
+The rows of each key are processed in order by its automaton (``row_patterns.Matching``).  By event
+time they wait until the watermark has passed them.  Conditions that read only the row itself are
+evaluated for whole columns in advance; others are requested by the automata, and those of all keys
+are evaluated together.
 
 State, per key: the rows that wait; the rows from the first of a partial match on, and these
 matches: where each begins and how many rows its variables have.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -23,7 +22,6 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import StateSection
-from millstream.errors import UserFunctionError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import Filter, compile_filter, compile_projection
 from millstream.expressions.nodes import InputReference, transform, walk
@@ -34,6 +32,7 @@ from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.row_buffers import WaitingRows, packed_list, unpacked_list
+from millstream.runtime.operators.table.row_patterns import NO_ROW, Matching, Partial
 from millstream.runtime.operators.table.specs import AggregateCall, columns_text
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
@@ -47,250 +46,14 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.expressions.nodes import Expression
+    from millstream.runtime.operators.table.row_patterns import (
+        ConditionRequest,
+        Match,
+        RowPattern,
+    )
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import LogicalType
-
-
-# -- patterns and their automaton ---
-
-
-@dataclass(frozen=True, slots=True)
-class PatternVariable:
-    """A variable of a pattern with its quantifier."""
-
-    name: str
-    minimum: int = 1
-    #: None: without end.
-    maximum: int | None = 1
-    #: Whether it is left only at a row that does not meet its condition.
-    greedy: bool = False
-
-    def __str__(self) -> str:
-        """As in the text of the pattern."""
-        low, high = self.minimum, self.maximum
-        if (low, high) == (1, 1):
-            return self.name
-        signs = {(0, None): "*", (1, None): "+", (0, 1): "?"}
-        sign = signs.get((low, high))
-        if sign is None:
-            sign = f"{{{low}}}" if low == high else f"{{{low},{'' if high is None else high}}}"
-        is_plain = self.greedy or low == high or (low, high) == (0, 1)
-        return f"{self.name}{sign}{'' if is_plain else '?'}"
-
-
-class SkipTo(Enum):
-    """Where matching continues after a match."""
-
-    PAST_LAST_ROW = "PAST LAST ROW"
-    NEXT_ROW = "TO NEXT ROW"
-    FIRST = "TO FIRST"
-    LAST = "TO LAST"
-
-
-@dataclass(frozen=True, slots=True)
-class RowPattern:
-    """The pattern to look for: variables one after another."""
-
-    variables: tuple[PatternVariable, ...]
-    skip: SkipTo = SkipTo.NEXT_ROW
-    #: The position of the variable of FIRST and LAST.
-    target: int | None = None
-    #: Milliseconds.
-    within: int | None = None
-
-    def __str__(self) -> str:
-        """The text of the pattern."""
-        return " ".join(map(str, self.variables))
-
-    @property
-    def skip_text(self) -> str:
-        """``SKIP TO LAST a``."""
-        name = "" if self.target is None else f" {self.variables[self.target].name}"
-        return f"SKIP {self.skip.value}{name}"
-
-
-class Partial(NamedTuple):
-    """A match in progress, or one that waits: where it begins, and rows per variable."""
-
-    start: int
-    #: Of the variables up to the one that it is at; none: it has no row yet.
-    counts: tuple[int, ...]
-
-
-class Match(NamedTuple):
-    """A match that is given."""
-
-    start: int
-    counts: tuple[int, ...]
-    #: When it was certain, in milliseconds: the time of a row, or the end of WITHIN.
-    time: int
-
-
-class ConditionRequest(NamedTuple):
-    """Whether the last row of these matches the condition of the last variable."""
-
-    start: int
-    #: Rows per variable, as if it did.
-    counts: tuple[int, ...]
-
-
-class Matching:
-    """The matches of one key: Flink's NFA with strict contiguity, as data and one generator.
-
-    A partial match has all rows from its first to the newest, so it is the number of that first row
-    and how many rows each variable has, in the pattern's order.  Wherever a condition decides, the
-    walk yields a ``ConditionRequest`` and continues with the answer, so that those of many keys can
-    be evaluated together.
-
-    - A row begins a match, beside the partial ones, and each of these takes every transition that
-      conditions allow.  A greedy variable is only left at a row that does not meet its condition,
-      even if it can have no more rows; ``A?`` is both taken and left out.
-    - The first path that reaches the end is the match of its first row; of several at one row it is
-      the one that prefers earlier variables.
-    - A match is emitted when no partial match began before it; what AFTER MATCH skips is forgotten.
-    - WITHIN: the last row comes less than that time after the first.
-
-    Invariant: ``partials`` and ``completed`` are in the order of their first rows, those of one row
-    in that of preference.
-    """
-
-    def __init__(
-        self,
-        pattern: RowPattern,
-        times: Sequence[int],
-        partials: Sequence[Partial] = (),
-        completed: Sequence[Partial] = (),
-    ) -> None:
-        """Take where it stands.
-
-        Args:
-            pattern: what to look for.
-            times: of the rows, in order, in milliseconds: those that ``partials`` and ``completed``
-                begin with and all after, then the new ones.
-            partials: matches in progress.
-            completed: matches that wait for what began before them.
-        """
-        self._pattern = pattern
-        self._variables = pattern.variables
-        self._times = times
-        self.partials = list(partials)
-        self.completed = list(completed)
-        self.found: list[Match] = []
-
-    def walk(self, first: int, until: int | None = None) -> Generator[ConditionRequest, bool, None]:
-        """Take the rows from ``first`` on; then time is ``until``.
-
-        Raises:
-            UserFunctionError: AFTER MATCH skips to a variable without rows, or to the first row.
-        """
-        for row in range(first, len(self._times)):
-            now = self._times[row]
-            self._expire(now)
-            yield from self._take(row)
-            self._give(now)
-        if until is not None:
-            self._expire(until)
-
-    def trimmed(self) -> int:
-        """Forget rows that nothing needs.
-
-        Returns:
-            How many: what is left is numbered from the first that stays.
-        """
-        starts = [each[0].start for each in (self.partials, self.completed) if each]
-        gone = min(starts, default=len(self._times))
-        self.partials = [Partial(start - gone, counts) for start, counts in self.partials]
-        self.completed = [Partial(start - gone, counts) for start, counts in self.completed]
-        return gone
-
-    # Rows.
-
-    def _take(self, row: int) -> Generator[ConditionRequest, bool, None]:
-        """Go on with a row from all that is in progress, and begin with it."""
-        going: list[Partial] = []
-        done: set[int] = set()
-        for partial in (*self.partials, Partial(row, ())):
-            for counts in (yield from self._ways(partial)):
-                if partial.start in done:
-                    break
-                made = Partial(partial.start, counts)
-                if self._is_whole(counts):
-                    self.completed.append(made)
-                    done.add(partial.start)
-                else:
-                    going.append(made)
-        # What begins with the same row as a match goes with it, whether that is given or skipped.
-        self.partials = [each for each in going if each.start not in done]
-        self.completed.sort(key=lambda each: each.start)
-
-    def _ways(self, partial: Partial) -> Generator[ConditionRequest, bool, list[tuple[int, ...]]]:
-        """Return how rows are counted with the newest, for each variable that it can be of."""
-        counts = partial.counts or (0,)
-        found: list[tuple[int, ...]] = []
-        while True:
-            variable = self._variables[len(counts) - 1]
-            taken = counts[-1]
-            may_take = variable.maximum is None or taken < variable.maximum
-            takes = False
-            if may_take or variable.greedy:
-                with_row = (*counts[:-1], taken + 1)
-                takes = yield ConditionRequest(partial.start, with_row)
-                if takes and may_take:
-                    found.append(with_row)
-            is_left = taken >= variable.minimum and not (variable.greedy and takes)
-            if not is_left or len(counts) == len(self._variables):
-                return found
-            counts = (*counts, 0)
-
-    def _is_whole(self, counts: tuple[int, ...]) -> bool:
-        """Return whether no variable needs another row."""
-        rest = self._variables[len(counts) :]
-        enough = counts[-1] >= self._variables[len(counts) - 1].minimum
-        return enough and not any(each.minimum for each in rest)
-
-    # Time and matches.
-
-    def _expire(self, now: int) -> None:
-        """Forget what has begun too long ago, which matches may have waited for."""
-        within = self._pattern.within
-        if within is None:
-            return
-        while self.partials and now - (begun := self._times[self.partials[0].start]) >= within:
-            oldest = self.partials[0].start
-            self.partials = [each for each in self.partials if each.start != oldest]
-            self._give(begun + within)
-
-    def _give(self, now: int) -> None:
-        """Emit the matches that nothing before them holds up."""
-        while self.completed:
-            earliest = self.completed[0]
-            if self.partials and self.partials[0].start < earliest.start:
-                return
-            self.completed.pop(0)
-            from_row = self._next_start(earliest)
-            self.partials = [each for each in self.partials if each.start >= from_row]
-            self.completed = [each for each in self.completed if each.start >= from_row]
-            self.found.append(Match(earliest.start, earliest.counts, now))
-
-    def _next_start(self, match: Partial) -> int:
-        """The first row that a match after this one may begin with."""
-        skip, target = self._pattern.skip, self._pattern.target
-        if skip is SkipTo.PAST_LAST_ROW:
-            return match.start + sum(match.counts)
-        if skip is SkipTo.NEXT_ROW or target is None:
-            return match.start + 1
-        of_target = match.counts[target] if target < len(match.counts) else 0
-        if not of_target:
-            name = self._variables[target].name
-            message = f"Could not skip to {name}. No such element in the found match."
-            raise UserFunctionError(message)
-        at = match.start + sum(match.counts[:target])
-        at += of_target - 1 if skip is SkipTo.LAST else 0
-        if at == match.start:
-            message = "Could not skip to first element of a match."
-            raise UserFunctionError(message)
-        return at
 
 
 # -- expressions over the rows of matches ---
@@ -669,7 +432,8 @@ class MatchOperator(LateRowsOperator):
         timers = self.keyed_state.timers
         by_event_time = self._plan.rowtime is not None
         register = timers.register_event_time if by_event_time else timers.register_processing_time
-        begun = {each.start for each in matching.partials if each.start >= state.kept}
+        started = {each.start for each in matching.partials} - {NO_ROW}
+        begun = {start for start in started if start >= state.kept}
         for time in {state.times[start] for start in begun}:
             register(uncache_key(key), b"", time + within)
 
