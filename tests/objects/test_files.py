@@ -232,18 +232,6 @@ def test_tables_with_credentials_that_are_options(
         monkeypatch.setenv(name, value)
 
 
-def test_partition_commit_is_refused(bucket: str) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
-    tables = StreamTableEnvironment.create(env)
-    tables.execute_sql(
-        "CREATE TABLE t (id BIGINT, name STRING) PARTITIONED BY (name) WITH ("
-        f"'connector' = 'filesystem', 'path' = '{bucket}/out', 'format' = 'csv',"
-        " 'sink.partition-commit.policy.kind' = 'success-file')"
-    )
-    with pytest.raises(SinkError, match="the commit of partitions needs a file system"):
-        tables.execute_sql("INSERT INTO t VALUES (1, 'a')")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("execution", ["epochs", "pipelined"])

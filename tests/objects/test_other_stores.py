@@ -29,6 +29,7 @@ from tests.objects.test_savepoints import (
     test_a_running_job_is_saved_and_another_one_starts_there,
     test_of_two_drivers_at_once_exactly_one_publishes,
 )
+from tests.objects.test_tables import Tables, kill_at_each_step
 from tests.recovery.test_kill_driver import FIRST, OF_EPOCHS, POINTS, _kill_at
 
 from millstream.checkpoint.storages import open_storage
@@ -203,6 +204,14 @@ def test_a_copy_that_azure_completes_later_is_waited_for(
     sizes += [0, 0]
     with pytest.raises(SinkError, match="is not complete after 0 s: 0 of 7 bytes"):
         committer.commit([CommitRequest(committable, 1, retried=True)])
+
+
+@pytest.mark.slow
+def test_tables_are_replaced_and_partitions_committed(
+    bucket: str, server: Server, tmp_path: Path
+) -> None:
+    tables = Tables(server.client(bucket.partition("://")[2]))
+    kill_at_each_step(tables, bucket, "epochs", tmp_path)
 
 
 @pytest.mark.slow

@@ -13,20 +13,22 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from millstream.connectors.error_classification import directory_refusal
+from millstream.connectors.files.object_files import ObjectFileCommitter
+from millstream.connectors.files.object_files import explained as explained_by_store
 from millstream.connectors.files.partition_names import directory_of, value_text, values_of
 from millstream.connectors.files.pending_files import PendingFileCommitter, sync_directory
 from millstream.connectors.files.sink import BatchSplitter, FileSink
 from millstream.connectors.files.source import partition_of
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.batch import Batch
-from millstream.contracts.sink import PROGRESS, says_progress
+from millstream.contracts.sink import PROGRESS, CommitRequest, Committer, says_progress
 from millstream.crash_points import crash_point
 from millstream.errors import ExpressionError, PermanentSinkError, SinkError
 from millstream.expressions.context import EvaluationContext
@@ -37,11 +39,13 @@ from millstream.types.types import RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from millstream.connectors.formats.file_format import BulkWriterFactory
-    from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
+    from millstream.contracts.sink import Committable, CommitterContext
     from millstream.expressions.nodes import Expression
+    from millstream.object_stores import ObjectStore
 
 
 class PartitionSplitter(BatchSplitter):
@@ -142,12 +146,152 @@ _PLAIN: Final = re.compile(
 _MILLI: Final = 1_000_000
 
 
+class TableFiles(ABC):
+    """The files of a table, by their paths below its base."""
+
+    #: Files that are committed before the next crash point, so that a store works on some at once.
+    at_once: int = 1
+
+    def __init__(self, location: str, committer: Committer) -> None:
+        self.location = location
+        self.committer = committer
+
+    @staticmethod
+    def at(sink: FileSink) -> TableFiles:
+        """Return those of a sink."""
+        if is_object_store(sink.location):
+            return _FilesOfStore(sink.stores.open(sink.location))
+        return _FilesOfDirectory(sink.directory)
+
+    @abstractmethod
+    def explained(self, what: str) -> AbstractContextManager[None]:
+        """Turn errors of what is done into SinkError, which says what that is."""
+
+    @abstractmethod
+    def path_of(self, directory: str) -> Path | str:
+        """A directory: a path, or a URI of an object store."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Create or replace a file, all of it or nothing."""
+
+    @abstractmethod
+    def names(self, directory: str, *, hidden: bool = False) -> list[str]:
+        """The files below a directory, sorted.
+
+        Args:
+            directory: empty: all.
+            hidden: also those whose names, or parts of whose paths, begin with ``.`` or ``_``.
+        """
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; those that do not exist are passed over."""
+
+    @abstractmethod
+    def make_directory(self, directory: str) -> None:
+        """Make a directory that readers see even if no file is in it."""
+
+
+class _FilesOfDirectory(TableFiles):
+    def __init__(self, base: Path) -> None:
+        super().__init__(str(base), PendingFileCommitter(base))
+        self._base = base
+
+    @contextlib.contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise directory_refusal(what, self._base, error) from error
+
+    def path_of(self, directory: str) -> Path:
+        return self._base / directory
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._base / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self._base / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.next")
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+        for each in (path.parent, path.parent.parent, self._base):
+            sync_directory(each)
+
+    def names(self, directory: str, *, hidden: bool = False) -> list[str]:
+        found = (self._base / directory).rglob("*")
+        names = [each.relative_to(self._base).as_posix() for each in found if each.is_file()]
+        return sorted(name for name in names if hidden or not _is_hidden(name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        changed = set()
+        for name in names:
+            path = self._base / name
+            path.unlink(missing_ok=True)
+            changed.add(path.parent)
+        for directory in changed:
+            if directory.is_dir():
+                sync_directory(directory)
+
+    def make_directory(self, directory: str) -> None:
+        (self._base / directory).mkdir(parents=True, exist_ok=True)
+
+
+class _FilesOfStore(TableFiles):
+    at_once = 16
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store.location, ObjectFileCommitter(store))
+        self._store = store
+
+    def explained(self, what: str) -> AbstractContextManager[None]:
+        return explained_by_store(self._store, what)
+
+    def path_of(self, directory: str) -> str:
+        return f"{self.location}/{directory}" if directory else self.location
+
+    def read(self, name: str) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError):
+            return self._store.get(name)
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        self._store.put(name, content)
+
+    def names(self, directory: str, *, hidden: bool = False) -> list[str]:
+        found = self._store.list_keys(directory)
+        return sorted(name for name in found if hidden or not _is_hidden(name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._store.delete(names)
+
+    def make_directory(self, directory: str) -> None:
+        """Do nothing: an object store has no directories."""
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
 @dataclass(frozen=True)
 class PartitionContext:
     """What a policy is told: the names are those of Flink's ``PartitionCommitPolicy.Context``."""
 
     table: tuple[str, str, str]
-    path: Path
+    files: TableFiles
+    directory: str
     #: The texts of the columns, from the top directory down.
     spec: dict[str, str]
 
@@ -171,9 +315,9 @@ class PartitionContext:
         """Their texts."""
         return list(self.spec.values())
 
-    def partition_path(self) -> Path:
-        """The directory."""
-        return self.path
+    def partition_path(self) -> Path | str:
+        """The directory: a path, or a URI of an object store."""
+        return self.files.path_of(self.directory)
 
     def partition_spec(self) -> dict[str, str]:
         """The texts by the columns."""
@@ -199,7 +343,7 @@ class SuccessFile(PartitionCommitPolicy):
 
     def commit(self, context: PartitionContext) -> None:
         """Make it, or make it newer."""
-        (context.partition_path() / self.name).touch()
+        context.files.write(f"{context.directory}/{self.name}", b"")
 
 
 @dataclass(frozen=True)
@@ -310,9 +454,9 @@ class PartitionCommit:
         due = self.time_of(directory)
         return due is not None and watermark is not None and watermark > due + self.delay
 
-    def run(self, base: Path, directory: str) -> None:
+    def run(self, files: TableFiles, directory: str) -> None:
         """Do what is to be done with a partition that is complete."""
-        context = PartitionContext(self.table, base / directory, values_of(directory))
+        context = PartitionContext(self.table, files, directory, values_of(directory))
         for policy in self.policies:
             policy.commit(context)
 
@@ -321,7 +465,8 @@ class PartitionCommit:
 
 
 _NAME: Final = "progress.json"
-_VERSION: Final = 1
+_KEPT: Final = "kept-"
+_VERSION: Final = 2
 
 
 @dataclass
@@ -340,9 +485,10 @@ class Progress:
     ended: list[str] = field(default_factory=list)
     #: Directories of partitions that are not complete -> when their first file came.
     open: dict[str, int] = field(default_factory=dict)
-    #: Of an overwriting sink: what is to be moved into place and what is to be deleted.
-    moves: list[str] | None = None
-    deletes: list[str] = field(default_factory=list)
+    #: Of an overwriting sink: what is deleted before the new files are committed; None: it is not
+    #: decided, for more may come.
+    deletes: list[str] | None = None
+    is_deleted: bool = False
     is_done: bool = False
 
     def take(self, reports: Iterable[dict[str, Any]]) -> None:
@@ -371,11 +517,11 @@ class Progress:
 
 
 class ProgressFile:
-    """The record of a sink's progress."""
+    """The record of a sink's progress, and of the files that it has not committed yet."""
 
-    def __init__(self, base: Path, job_id: str, sink_uid: str) -> None:
-        self.base = base
-        self.directory = base / f".progress-{OutputNames(job_id, sink_uid).directory}"
+    def __init__(self, files: TableFiles, job_id: str, sink_uid: str) -> None:
+        self._files = files
+        self._directory = f".progress-{OutputNames(job_id, sink_uid).directory}"
 
     def read(self) -> Progress:
         """What was written last; nothing at first.
@@ -383,28 +529,39 @@ class ProgressFile:
         Raises:
             PermanentSinkError: it is of another version.
         """
-        try:
-            content = json.loads((self.directory / _NAME).read_text())
-        except FileNotFoundError:
+        name = f"{self._directory}/{_NAME}"
+        found = self._files.read(name)
+        if found is None:
             return Progress()
+        content = json.loads(found)
         if content.pop("version") != _VERSION:
-            message = f"{self.directory / _NAME} is of another release"
+            message = f"{name} in {self._files.location} is of another release"
             raise PermanentSinkError(message)
         return Progress(**content)
 
-    def write(self, progress: Progress, *, fsync: bool) -> None:
+    def write(self, progress: Progress) -> None:
         """Replace it, all of it or nothing."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        beside = self.directory / f"{_NAME}.next"
-        with beside.open("w") as stream:
-            json.dump({"version": _VERSION, **asdict(progress)}, stream)
-            if fsync:
-                stream.flush()
-                os.fsync(stream.fileno())
-        beside.replace(self.directory / _NAME)
-        if fsync:
-            for each in (self.directory, self.directory.parent, self.base):
-                sync_directory(each)
+        content = json.dumps({"version": _VERSION, **asdict(progress)})
+        self._files.write(f"{self._directory}/{_NAME}", content.encode())
+
+    def keep(self, epoch: int, committables: Sequence[Committable]) -> None:
+        """Keep what an epoch has pre-committed, until everything is committed together."""
+        if committables:
+            content = json.dumps(list(committables)).encode()
+            self._files.write(f"{self._directory}/{_KEPT}{epoch:012d}.json", content)
+
+    def kept(self) -> list[Any]:
+        """What is kept of all epochs."""
+        found = [self._files.read(name) for name in self._kept_names()]
+        return [each for content in found if content is not None for each in json.loads(content)]
+
+    def drop_kept(self) -> None:
+        """Forget it."""
+        self._files.delete(self._kept_names())
+
+    def _kept_names(self) -> list[str]:
+        names = self._files.names(self._directory, hidden=True)
+        return [name for name in names if name.startswith(f"{self._directory}/{_KEPT}")]
 
 
 def files_and_reports(
@@ -441,14 +598,15 @@ class TableFileSink(FileSink):
     """Writes files of a table, exactly once.
 
     Its committer knows how far all writers are.  A partition is committed after its files; what
-    INSERT OVERWRITE writes is set aside, and replaces the old files when nothing more can come.
-    Cases, of a crash while a table is replaced:
+    INSERT OVERWRITE writes stays pre-committed, and is committed in the place of the old files when
+    nothing more can come.  Cases, of a crash while a table is replaced:
 
     1. Nothing is decided: the next run commits the last epoch again, and decides.
-    2. What is moved and deleted stands in the record: whoever comes next completes it.
-    3. All is done, and stands in the record: a repeated commit changes nothing.
+    2. What is deleted stands in the record: whoever comes next completes it.
+    3. That it is deleted stands there: nothing is deleted any more, what is kept is committed.
+    4. All is done, and stands in the record: a repeated commit changes nothing.
 
-    Readers may see a table between the deletion of the old files and the last rename, as in Flink.
+    Readers may see a table between the deletion of the old files and the last commit, as in Flink.
 
     Args:
         path: the base directory.
@@ -469,10 +627,6 @@ class TableFileSink(FileSink):
         commit: PartitionCommit | None = None,
         overwrite: Overwrite | None = None,
     ) -> None:
-        if is_object_store(path):
-            what = "INSERT OVERWRITE" if overwrite is not None else "the commit of partitions"
-            message = f"{path}: {what} needs a file system in this release, not an object store"
-            raise SinkError(message)
         if splitter is not None and commit is not None:
             splitter = _CheckedSplitter(splitter, commit)
         super().__init__(path, writer_factory, bucket_assigner=splitter)
@@ -487,9 +641,10 @@ class TableFileSink(FileSink):
         return "FileSink" if self.overwrite is None else "OverwritingFileSink"
 
     def create_committer(self) -> Committer:
+        files = TableFiles.at(self)
         if self.overwrite is not None:
-            return _OverwritingCommitter(self.directory, self.overwrite, self.partition_commit)
-        return _PartitionCommitter(self.directory, self.partition_commit)
+            return _OverwritingCommitter(files, self.overwrite, self.partition_commit)
+        return _PartitionCommitter(files, self.partition_commit)
 
 
 class _CheckedSplitter(BatchSplitter):
@@ -512,16 +667,17 @@ def _now(reports: Iterable[dict[str, Any]]) -> int:
     return max((each["now"] for each in reports), default=int(time.time() * 1000))
 
 
-class _TableCommitter(PendingFileCommitter):
+class _TableCommitter(Committer):
     """What both committers share."""
 
-    def __init__(self, base: Path, commit: PartitionCommit | None) -> None:
-        super().__init__(base)
+    def __init__(self, files: TableFiles, commit: PartitionCommit | None) -> None:
+        self.target = f"files in {files.location}"
+        self._files = files
         self._commit = commit
         self._record: ProgressFile | None = None
 
     def open(self, context: CommitterContext) -> None:
-        self._record = ProgressFile(self._base, context.job_id, context.sink_uid)
+        self._record = ProgressFile(self._files, context.job_id, context.sink_uid)
 
     @property
     def record(self) -> ProgressFile:
@@ -530,14 +686,16 @@ class _TableCommitter(PendingFileCommitter):
         return self._record
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        try:
+        with self._files.explained("cannot commit partitions"):
             self._commit_all(requests)
-        except OSError as error:
-            what = "cannot commit partitions"
-            raise directory_refusal(what, self._base, error) from error
 
     def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
         raise NotImplementedError
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        self._files.committer.abort_orphans(job_id, sink_uid, keep, generation)
 
     def _run(self, directory: str) -> None:
         """Commit a partition."""
@@ -545,11 +703,13 @@ class _TableCommitter(PendingFileCommitter):
             return
         crash_point("partition.commit.before")
         try:
-            self._commit.run(self._base, directory)
+            self._commit.run(self._files, directory)
         except SinkError:
             raise
         except Exception as error:
-            message = f"partition '{directory}' of {self._base} is not committed: {error!r}"
+            message = (
+                f"partition '{directory}' of {self._files.location} is not committed: {error!r}"
+            )
             raise SinkError(message) from error
         crash_point("partition.commit.after")
 
@@ -559,7 +719,7 @@ class _PartitionCommitter(_TableCommitter):
 
     def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
         files, reports = files_and_reports(requests)
-        super(_TableCommitter, self).commit(files)
+        self._files.committer.commit(files)
         if not requests or self._commit is None:
             return
         progress, epoch = self.record.read(), requests[0].epoch
@@ -575,14 +735,16 @@ class _PartitionCommitter(_TableCommitter):
                 self._run(directory)
                 del progress.open[directory]
         progress.epoch = epoch
-        self.record.write(progress, fsync=self._fsync)
+        self.record.write(progress)
 
 
 class _OverwritingCommitter(_TableCommitter):
-    """Sets files aside, and puts them in the place of the old ones at the end."""
+    """Keeps files pre-committed, and commits them in the place of the old ones at the end."""
 
-    def __init__(self, base: Path, overwrite: Overwrite, commit: PartitionCommit | None) -> None:
-        super().__init__(base, commit)
+    def __init__(
+        self, files: TableFiles, overwrite: Overwrite, commit: PartitionCommit | None
+    ) -> None:
+        super().__init__(files, commit)
         self._overwrite = overwrite
 
     def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
@@ -590,80 +752,57 @@ class _OverwritingCommitter(_TableCommitter):
         progress = self.record.read()
         if not requests or progress.is_done:
             return
-        if progress.moves is None:
-            aside = str(self._aside.relative_to(self._base))
-            moved = [replace(each, committable=_moved(each, aside)) for each in files]
-            super(_TableCommitter, self).commit(moved)
+        epoch = requests[0].epoch
+        if progress.deletes is None:
+            self.record.keep(epoch, [each.committable for each in files])
             progress.take(reports)
-            progress.epoch = requests[0].epoch
+            progress.epoch = epoch
             if progress.all_ended:
                 self._decide(progress)
-            self.record.write(progress, fsync=self._fsync)
-        if progress.moves is not None:
-            self._replace(progress)
+            self.record.write(progress)
+        if progress.deletes is not None:
+            self._replace(progress, epoch)
 
-    @property
-    def _aside(self) -> Path:
-        return self.record.directory / "aside"
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Abort what is neither named by a manifest nor kept."""
+        with self._files.explained("cannot read what is kept"):
+            kept = ProgressFile(self._files, job_id, sink_uid).kept()
+        super().abort_orphans(job_id, sink_uid, [*keep, *kept], generation)
 
     def _decide(self, progress: Progress) -> None:
-        """Say what is moved into place and what is deleted."""
-        aside = self._aside
-        found = sorted(each.relative_to(aside) for each in aside.rglob("*") if each.is_file())
-        progress.moves = [str(each) for each in found]
-        places = {str(each.parent) for each in found} if self._overwrite.columns else {"."}
-        if self._overwrite.columns and self._overwrite.is_whole:
-            places.add(self._overwrite.static)
-        old: set[str] = set()
-        for place in places:
-            directory = self._base / place
-            for each in directory.rglob("*") if directory.is_dir() else ():
-                below = each.relative_to(self._base)
-                if each.is_file() and not any(part.startswith((".", "_")) for part in below.parts):
-                    old.add(str(below))
+        """Say what is deleted, and which partitions there are then."""
+        places = {""}
+        if self._overwrite.columns:
+            places = {str(each["final"]).rpartition("/")[0] for each in self.record.kept()}
+            if self._overwrite.is_whole:
+                places.add(self._overwrite.static)
+        old = {name for place in places for name in self._files.names(place)}
         progress.deletes = sorted(old)
-        progress.open = dict.fromkeys(sorted(places - {"."}), 0)
+        progress.open = dict.fromkeys(sorted(places - {""}), 0)
 
-    def _replace(self, progress: Progress) -> None:
-        """Delete and move, from wherever it stopped."""
-        crash_point("overwrite.delete.before")
-        changed = {self._base}
-        for name in progress.deletes:
-            (self._base / name).unlink(missing_ok=True)
-            changed.add((self._base / name).parent)
-        crash_point("overwrite.delete.after")
-        for name in progress.moves or ():
-            source, target = self._aside / name, self._base / name
-            if not source.exists() and target.exists():
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(target)
-            changed |= self._with_parents({target.parent})
+    def _replace(self, progress: Progress, epoch: int) -> None:
+        """Delete and commit, from wherever it stopped."""
+        if not progress.is_deleted:
+            crash_point("overwrite.delete.before")
+            self._files.delete(progress.deletes or ())
+            crash_point("overwrite.delete.after")
+            progress.is_deleted = True
+            self.record.write(progress)
+        kept = [CommitRequest(each, epoch, retried=True) for each in self.record.kept()]
+        for first in range(0, len(kept), self._files.at_once):
+            self._files.committer.commit(kept[first : first + self._files.at_once])
             crash_point("overwrite.move.after")
-        if self._fsync:
-            for directory in changed:
-                if directory.is_dir():
-                    sync_directory(directory)
         for partition in progress.open:
-            (self._base / partition).mkdir(parents=True, exist_ok=True)
+            self._files.make_directory(partition)
             self._run(partition)
-        progress.is_done, progress.moves, progress.deletes, progress.open = True, None, [], {}
-        self.record.write(progress, fsync=self._fsync)
-        # What is not empty is in use by others, and stays.
-        for path in sorted(self._aside.rglob("*"), reverse=True):
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        with contextlib.suppress(OSError):
-            self._aside.rmdir()
+        progress.is_done, progress.deletes, progress.open = True, None, {}
+        self.record.write(progress)
+        self.record.drop_kept()
 
 
 def _directory(request: CommitRequest) -> str:
     """The directory of the partition that a file goes to."""
     committable: Any = request.committable
     return str(committable["final"]).rpartition("/")[0]
-
-
-def _moved(request: CommitRequest, aside: str) -> Committable:
-    """A committable whose file is set aside."""
-    committable: Any = request.committable
-    return {**committable, "final": f"{aside}/{committable['final']}"}
