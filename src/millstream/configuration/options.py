@@ -658,8 +658,7 @@ MANAGED_MEMORY: Final = ConfigOption(
     parse_memory,
     512 << 20,
     "about how many bytes a process uses for keyed state: one half for Python objects, shared by "
-    "all its keyed operators on the pipelined engine, the other for RocksDB; micro-batches keep a "
-    "number of objects instead",
+    "all its keyed operators, the other for RocksDB",
     aliases=("taskmanager.memory.size",),
     minimum=0,
 )

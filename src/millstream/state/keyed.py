@@ -193,6 +193,7 @@ class KeyedState(KeyContext, HandleStore):
         goes_on = made is not None and getattr(store, "restored_from", None) == made
         goes_on = goes_on and not self.is_used_behind_snapshots
         self.live_on(False)  # noqa: FBT003
+        _sharing.add(self)
         self._store = store
         self._encoded_of = None
         self.processing_time = (
@@ -330,21 +331,23 @@ class KeyedState(KeyContext, HandleStore):
         else:
             _sharing.discard(self)
 
-    def _is_full(self) -> bool:
-        """Return whether the younger generation takes the half of what there is for both."""
-        return sum(state.weight for state in self._states.values()) > self.share
+    def _is_full(self, generations: int = 2) -> bool:
+        """Return whether the younger generation takes its part of what there is for all."""
+        weight = sum(state.weight for state in self._states.values())
+        return weight * generations > self.share
 
     @property
     def share(self) -> int:
-        """How many bytes a generation of what one operator has in memory may take."""
-        return self.most_bytes // max(1, len(_sharing)) // 2
+        """How many bytes one operator may have in memory."""
+        return self.most_bytes // max(1, len(_sharing))
 
     def _make_room(self) -> None:
         """Write what states have changed, and age; timers stay as they are: some may be firing."""
-        self._flush_states()
+        self.flush_states()
         self._age()
 
-    def _flush_states(self) -> None:
+    def flush_states(self) -> None:
+        """Write what states have changed; timers stay as they are."""
         puts: Puts = []
         deletes: list[bytes] = []
         for state in self._states.values():
@@ -422,7 +425,7 @@ class KeyedState(KeyContext, HandleStore):
             ProgramError: the name is taken by another kind of state.
         """
         self.handle_of(descriptor)
-        self._flush_states()  # what was changed since the last snapshot
+        self.flush_states()  # what was changed since the last snapshot
         index = self._states[descriptor.name].index
         for group in range(*self.key_groups):
             start, stop = self.names_of_group(group, index)
@@ -433,6 +436,25 @@ class KeyedState(KeyContext, HandleStore):
                 for key in keys:
                     self.set_current_key(key)
                     yield key
+
+    def entries_of(self, state: _Stored) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield all entries of a state in the order of the store, few of them in memory at a time.
+
+        Returns:
+            What the names of a key's entries begin with, the rest of the name, and the content.
+            Nothing may be written before the last one.
+        """
+        self.flush_states()
+        for group in range(*self.key_groups):
+            for name, content in self.store.scan(*self.names_of_group(group, state.index)):
+                head = head_of_name(name)
+                yield head, name[len(head) :], content
+
+    def clear_entries(self, state: _Stored) -> None:
+        """Remove all entries of a state."""
+        state.forget()
+        for group in range(*self.key_groups):
+            self.store.delete_range(*self.names_of_group(group, state.index))
 
     def _stored_keys(self, start: bytes, stop: bytes) -> list[bytes]:
         """What the names of entries begin with, once for each of the first keys."""
@@ -452,7 +474,9 @@ class KeyedState(KeyContext, HandleStore):
                 self._drop_some()
             if self._is_full():
                 self._make_room()
-        elif sum(state.cached for state in self._states.values()) + count > MOST_CACHED:
+        elif sum(
+            state.cached for state in self._states.values()
+        ) + count > MOST_CACHED or self._is_full(generations=1):
             self.flush()
             self._forget()
         self.expired.look_some(count)

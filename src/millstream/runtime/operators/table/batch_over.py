@@ -8,7 +8,7 @@ A frame from the start of its partition is a position in one run over the partit
 end of it is one in a backward run, for functions that allow it; any other is a separate run over
 the rows in it.  Equal frames are computed once.
 
-An event-time timer per key records that there is one.
+Whole partitions are in memory at the end, one or a few at a time; the others are in the store.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.sort import RowsUntilEndOperator
 from millstream.runtime.operators.table.specs import ordered_section
-from millstream.state.key_codec import cache_key, uncache_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
+    from millstream.runtime.operators.table.sort import KeptRow
     from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
-    from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
 
@@ -277,8 +276,11 @@ def numbered(function: str, rows: OrderedPartitions, arguments: list[pa.Array]) 
     return pc.if_else(pa.array(is_there), found, default)
 
 
-#: Partitions that are put in order at a time.
-_KEYS: Final = 1024
+#: Whole partitions are computed at a time, as many as take this part of the memory of the operator:
+#: packed, as columns, and sorted for each function.
+_MOST_SHARE: Final = 8
+#: Bytes that a packed row takes besides its own.
+_PER_ROW: Final = 64
 #: Rows per batch at the end.
 _BATCH: Final = 16_384
 #: Rows of frames that are computed at a time.
@@ -314,7 +316,7 @@ class BatchOverFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        description = "counts by packed order and row, by key"
+        description = "an entry per key, order and packed row"
         return [ordered_section("rows of partitions", description, self.input_type, self.order)]
 
     def create(self) -> Operator:
@@ -351,37 +353,23 @@ class BatchOverOperator(RowsUntilEndOperator):
             each.open_functions(self.runtime_context)
 
     def process_rows(self, batch: Batch) -> None:
-        for key in self.add_rows(batch, self._plan.keys):
-            self.keyed_state.timers.register_event_time(uncache_key(key), b"", 0)
+        self.add_rows(batch, self._plan.keys)
 
     def end_input(self) -> None:
         """Emit all rows, and after them the time of the end."""
         super().end_input()
-        fired = list(self.keyed_state.timers.advance_event_time(0))
-        keys = [cache_key(key) for _, key, _ in fired]
-        for start in range(0, len(keys), _KEYS):
-            self._finish(keys[start : start + _KEYS])
+        partitions = _Partitions()
+        for kept in self.take_rows():
+            partitions.add(kept)
+            if partitions.size >= self.keyed_state.share // _MOST_SHARE:
+                self._finish(partitions)
+                partitions = _Partitions()
+        self._finish(partitions)
         self.output.emit_watermark(MAX_TIMESTAMP)
 
-    def _finish(self, keys: Sequence[CacheKey]) -> None:
-        self.keyed_state.make_room(len(keys))
-        packed: list[bytes] = []
-        is_first: list[bool] = []
-        counts: list[int] = []
-        for rows in self.take_rows(keys):
-            before = len(packed)
-            last: bytes | None = None
-            for begin, row, count in rows:
-                is_first += [begin != last, *[False] * (count - 1)]
-                packed += repeat(row, count)
-                last = begin
-            if len(packed) > before:
-                counts.append(len(packed) - before)
-        if not packed:
-            return
-        of_keys = np.array(counts, dtype=np.int64)
-        starts = np.cumsum(of_keys) - of_keys
-        self._emit(packed, OrderedPartitions(starts, of_keys, np.array(is_first, dtype=np.bool_)))
+    def _finish(self, partitions: _Partitions) -> None:
+        if partitions.packed:
+            self._emit(partitions.packed, partitions.ordered())
 
     def _emit(self, packed: list[bytes], rows: OrderedPartitions) -> None:
         columns = self._codec.unpack(packed)
@@ -463,6 +451,35 @@ class BatchOverOperator(RowsUntilEndOperator):
         if not frame.is_rows:  # no distances
             nothing = np.ones(len(rows), dtype=np.bool_)
         return rows.bounds(frame, nothing, nothing)
+
+
+class _Partitions:
+    """Partitions that are computed at a time."""
+
+    def __init__(self) -> None:
+        self.packed: list[bytes] = []
+        #: Bytes that the rows take, roughly.
+        self.size = 0
+        self._is_first: list[bool] = []
+        self._counts: list[int] = []
+
+    def add(self, kept: Iterable[KeptRow]) -> None:
+        """Add the rows of a partition, in order."""
+        before = len(self.packed)
+        last: bytes | None = None
+        for begin, row, count in kept:
+            self._is_first += [begin != last, *[False] * (count - 1)]
+            self.packed += repeat(row, count)
+            self.size += count * (len(row) + _PER_ROW)
+            last = begin
+        if len(self.packed) > before:
+            self._counts.append(len(self.packed) - before)
+
+    def ordered(self) -> OrderedPartitions:
+        """Return where partitions and orders begin."""
+        counts = np.array(self._counts, dtype=np.int64)
+        is_first = np.array(self._is_first, dtype=np.bool_)
+        return OrderedPartitions(np.cumsum(counts) - counts, counts, is_first)
 
 
 @dataclass(frozen=True)

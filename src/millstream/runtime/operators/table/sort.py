@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, ClassVar, Final
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.operator import StateSection
-from millstream.runtime.columnar.array_utils import milliseconds_of
+from millstream.runtime.columnar.array_utils import MOST_BYTES, milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import (
@@ -23,7 +24,7 @@ from millstream.runtime.operators.table.base import (
 from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import ordered_section
 from millstream.state.key_codec import cache_key, encode_key
-from millstream.state.packed_state import PackedMaps, PackedValues
+from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
-    from millstream.state.packed_state import PackedMap
     from millstream.types.logical_types import RowType
 
 
@@ -177,12 +177,25 @@ _COUNT: Final = struct.Struct(">qI")
 _NEXT: Final = b""
 
 
+class KeptRow(NamedTuple):
+    """A row that is there at the end of the input."""
+
+    sort_key: bytes
+    #: As ``RowCodec`` packs it.
+    packed: bytes
+    #: How often the row is there, at least once.
+    times: int
+
+
 class RowsUntilEndOperator(KeyedTableOperator):
     """Keeps the rows of each key, but those that are retracted, until the input is over.
 
-    State, per key: a map from sort key and row to how often the row is there (8 bytes, signed) and
-    the length of the sort key (4); if rows of one order stay as they came, also the number of its
-    first arrival (8), and under the empty name the next such number.  All are big-endian.
+    The store is what sorts them: an entry is found under its key, sort key and row, so all entries
+    are read in order at the end, however many there are, and few are in memory at any time.
+
+    State, per key, sort key and row: how often the row is there (8 bytes, signed) and the length of
+    the sort key (4); if rows of one order stay as they came, also the number of its first arrival
+    (8), and under the empty name the next such number.  All are big-endian.
     """
 
     def __init__(
@@ -200,72 +213,69 @@ class RowsUntilEndOperator(KeyedTableOperator):
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        self._kept = PackedMaps(self.keyed_state, "\0rows")
+        self._kept = PackedValues(self.keyed_state, "\0ordered")
 
     def process_watermark(self, watermark: int) -> None:
         """Hold it back: no row has gone out yet, and all would be late after it."""
         del watermark
 
-    def add_rows(self, batch: Batch, indexes: Sequence[int]) -> list[CacheKey]:
-        """Add changes up; returns the keys, which are in the columns ``indexes``."""
+    def add_rows(self, batch: Batch, indexes: Sequence[int]) -> None:
+        """Add changes up by key, which is in the columns ``indexes``."""
         groups = self.group(batch, indexes)
         columns, keys = batch.arrow.columns, groups.keys
         rows = self._codec.pack(columns)
+        self.keyed_state.make_room(len(rows))
         begins = sort_keys(columns, self._order) if self._order else [b""] * len(rows)
-        names = [begin + row for begin, row in zip(begins, rows, strict=True)]
         of_row = groups.group_of_row.tolist()
-        entries = list(zip(map(keys.__getitem__, of_row), names, strict=True))
-        if self._by_arrival:
-            entries += zip(keys, repeat(_NEXT))
-        self._kept.fetch_entries(entries)
-        maps = list(map(self._kept.map_of, keys))
-        numbers = [int.from_bytes(kept.get(_NEXT) or b"", "big") for kept in maps]
+        slots = [
+            (keys[group], begin + row)
+            for group, begin, row in zip(of_row, begins, rows, strict=True)
+        ]
+        counters = [(key, _NEXT) for key in keys] if self._by_arrival else []
+        touched = list(dict.fromkeys(chain(slots, counters)))
+        kept = dict(zip(touched, self._kept.get_all(touched), strict=True))
+        numbers = [int.from_bytes(kept[counter] or b"", "big") for counter in counters]
         weights = weights_of(batch).tolist()
-        for group, begin, name, weight in zip(of_row, begins, names, weights, strict=True):
-            kept = maps[group]
-            stored = kept.get(name)
+        for slot, group, begin, weight in zip(slots, of_row, begins, weights, strict=True):
+            stored = kept[slot]
             if stored is not None:
                 count, number = _COUNT.unpack_from(stored)[0], stored[_COUNT.size :]
-            else:
-                count, number = 0, _NAME.pack(numbers[group]) if self._by_arrival else b""
+            elif self._by_arrival:
+                count, number = 0, _NAME.pack(numbers[group])
                 numbers[group] += 1
-            # Below zero if a row is retracted before it comes, from another task.
-            if count + weight:
-                kept.put(name, _COUNT.pack(count + weight, len(begin)) + number)
             else:
-                kept.remove(name)
-        if self._by_arrival:
-            for kept, number in zip(maps, map(_NAME.pack, numbers), strict=True):
-                kept.put(_NEXT, number)
-        self._kept.changed(keys)
-        return keys
+                count, number = 0, b""
+            # Below zero if a row is retracted before it comes, from another task.
+            left = count + weight
+            kept[slot] = _COUNT.pack(left, len(begin)) + number if left else None
+        kept.update(zip(counters, map(_NAME.pack, numbers), strict=True))
+        self._kept.put_all(touched, kept.values())
 
-    def take_rows(self, keys: Sequence[CacheKey]) -> Iterator[Iterator[tuple[bytes, bytes, int]]]:
-        """Yield for each key its sort keys and rows, in order, and how often each is there.
+    def take_rows(self) -> Iterator[Iterator[KeptRow]]:
+        """Yield the rows of one key after the other, in order; each key's before the next key's.
 
-        They are forgotten: after a restore nothing comes again.
+        They are forgotten afterwards: after a restore nothing comes again.
         """
-        self._kept.fetch_all(keys)
-        for key in keys:
-            kept = self._kept.map_of(key)
-            yield self._in_order(kept)
-            if len(kept):
-                kept.clear()
-        self._kept.changed(keys)
+        entries = self.keyed_state.entries_of(self._kept)
+        for _, of_key in groupby(entries, key=itemgetter(0)):
+            yield self._in_order((name, stored) for _, name, stored in of_key)
+        self.keyed_state.clear_entries(self._kept)
 
-    def _in_order(self, kept: PackedMap) -> Iterator[tuple[bytes, bytes, int]]:
-        entries = [
-            (name, *_COUNT.unpack_from(value), value[_COUNT.size :])
-            for name, value in kept.items()
+    def _in_order(self, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[KeptRow]:
+        unpacked = (
+            (name, *_COUNT.unpack_from(stored), stored[_COUNT.size :])
+            for name, stored in entries
             if name or not self._by_arrival
-        ]
-        if self._by_arrival:
-            entries.sort(key=lambda entry: (entry[0][: entry[2]], entry[3]))
-        else:
-            entries.sort()
-        for name, count, begin, _ in entries:
-            if count > 0:
-                yield name[:begin], name[begin:], count
+        )
+        if not self._by_arrival:
+            for name, count, length, _ in unpacked:
+                if count > 0:
+                    yield KeptRow(name[:length], name[length:], count)
+            return
+        for begin, peers in groupby(unpacked, key=lambda entry: entry[0][: entry[2]]):
+            for name, count, length, _ in sorted(peers, key=itemgetter(3)):
+                if count > 0:
+                    yield KeptRow(begin, name[length:], count)
 
 
 @dataclass(frozen=True)
@@ -285,7 +295,7 @@ class FinalRowsFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        description = "counts by packed order and row"
+        description = "an entry per order and packed row"
         return [ordered_section("final rows", description, self.input_type, self.order)]
 
     def create(self) -> Operator:
@@ -306,9 +316,22 @@ class FinalRowsOperator(RowsUntilEndOperator):
     def end_input(self) -> None:
         """Emit the rows that are left, and after them the time of the end."""
         super().end_input()
-        for entries in self.take_rows([encode_key(())]):
-            every = chain.from_iterable(repeat(row, count) for _, row, count in entries)
-            rows = islice(every, self._offset, None)
-            while chunk := list(islice(rows, _BATCH)):
+        for kept in self.take_rows():
+            every = chain.from_iterable(repeat(row.packed, row.times) for row in kept)
+            for chunk in _chunks(islice(every, self._offset, None)):
                 self.emit_columns(self._codec.unpack(chunk))
         self.output.emit_watermark(MAX_TIMESTAMP)
+
+
+def _chunks(rows: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Cut rows into batches, which are short if the rows are long."""
+    chunk: list[bytes] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row)
+        if len(chunk) == _BATCH or size >= MOST_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

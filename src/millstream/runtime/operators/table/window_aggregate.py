@@ -592,7 +592,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             return
         if buffer.add(*made):
             self._next = MIN_TIMESTAMP
-        if buffer.size > self.keyed_state.share:
+        if buffer.size > self.keyed_state.share // 2:
             self._write_buffer()
 
     def _write_buffer(self) -> None:
