@@ -331,6 +331,11 @@ class KeyedState(KeyContext, HandleStore):
         else:
             _sharing.discard(self)
 
+    @property
+    def _cached(self) -> int:
+        """How many objects states have in memory."""
+        return sum(state.cached for state in self._states.values())
+
     def _is_full(self, generations: int = 2) -> bool:
         """Return whether the younger generation takes its part of what there is for all."""
         weight = sum(state.weight for state in self._states.values())
@@ -342,12 +347,12 @@ class KeyedState(KeyContext, HandleStore):
         return self.most_bytes // max(1, len(_sharing))
 
     def _make_room(self) -> None:
-        """Write what states have changed, and age; timers stay as they are: some may be firing."""
+        """Write what states have changed, and age."""
         self.flush_states()
         self._age()
 
     def flush_states(self) -> None:
-        """Write what states have changed; timers stay as they are."""
+        """Write what states have changed; timers stay as they are: some may be firing."""
         puts: Puts = []
         deletes: list[bytes] = []
         for state in self._states.values():
@@ -474,10 +479,8 @@ class KeyedState(KeyContext, HandleStore):
                 self._drop_some()
             if self._is_full():
                 self._make_room()
-        elif sum(
-            state.cached for state in self._states.values()
-        ) + count > MOST_CACHED or self._is_full(generations=1):
-            self.flush()
+        elif self._is_full(generations=1) or self._cached + count > MOST_CACHED:
+            self.flush_states()
             self._forget()
         self.expired.look_some(count)
 
