@@ -53,6 +53,8 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.postgres": "PostgreSQL",
         "millstream.datastream.connectors.sqlite": "SQLite",
         "millstream.datastream.connectors.duckdb": "DuckDB",
+        "millstream.datastream.connectors.delta": "Delta Lake",
+        "millstream.datastream.connectors.iceberg": "Apache Iceberg",
         "millstream.datastream.connectors.datagen": "Data generator",
         "millstream.datastream.connectors.number_seq": "Numbers",
         "millstream.spark": "DataFrames",

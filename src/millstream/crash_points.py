@@ -79,6 +79,8 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "table.transaction.before": "commit table: before the transaction of an epoch's rows",
     "table.commit.before": "commit table: rows and entries are written, not committed",
     "table.commit.after": "commit table: committed, staged rows are not dropped",
+    "lakehouse.commit.before": "lakehouse sink: data files are durable, before the table's commit",
+    "lakehouse.commit.after": "lakehouse sink: the table names them, that is not reported",
     "staged.write.before": "staged values: before an epoch's records are kept in the checkpoint",
     "staged.write.after": "staged values: the records are kept, not acknowledged",
     "wal.send.before": "write-ahead sink: before the results of an epoch are written",

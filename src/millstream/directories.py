@@ -348,6 +348,16 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def make_directories(directory: Path, *, fsync: bool) -> None:
+    """Make a directory and its parents, each durable in its own parent."""
+    if directory.is_dir():
+        return
+    make_directories(directory.parent, fsync=fsync)
+    directory.mkdir(exist_ok=True)
+    if fsync:
+        sync_directory(directory.parent)
+
+
 #: The rest of the name is short: sockets lie below.
 _PREFIX: Final = "millstream-run-"
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{6}}")

@@ -120,7 +120,8 @@ def databases(kind: str, request: pytest.FixtureRequest, directory: Path) -> Cas
     def read() -> Sequence[object]:
         return target.read("SELECT key, n, id FROM results")
 
-    left = target.leftovers if name.startswith("postgres") else None
+    shows = name.startswith(("postgres", "delta", "iceberg"))
+    left = target.leftovers if shows else None
     return Case(make, read, BATCHES, left, kind == "sqlite", by_key=name != kind)
 
 
@@ -172,12 +173,17 @@ def others(kind: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> Ca
 
 
 FILES = ["csv", "json_lines", "parquet", "buckets", "text", "table"]
-DATABASES = [
-    *TARGETS,
+#: Writers and committers that are killed load the libraries of these anew.
+SLOW = {"delta", "iceberg"}
+OF_KEYS = [
     "postgres-commit-table-key",
     "postgres-commit-table-changes",
     "sqlite-changes",
     "duckdb-changes",
+]
+DATABASES = [
+    *(pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in TARGETS),
+    *OF_KEYS,
 ]
 KAFKA = ["kafka-exactly-once", "kafka-at-least-once", "kafka-none"]
 OTHERS = ["collect", "print"]
@@ -195,7 +201,7 @@ def test_sink(
         request.getfixturevalue("forked_children")
     if kind in FILES:
         case = files(kind, tmp_path)
-    elif kind in DATABASES:
+    elif kind in [*TARGETS, *OF_KEYS]:
         case = databases(kind, request, tmp_path)
     elif kind in KAFKA:
         case = kafka(kind, request)
@@ -222,8 +228,10 @@ def test_no_sink_is_forgotten() -> None:
     covered = {
         "CollectSink",
         "DataFrameSink",
+        "DeltaSink",
         "DuckDbSink",
         "FileSink",
+        "IcebergSink",
         "KafkaSink",
         "PostgresChangesSink",
         "PostgresCommitTableSink",
@@ -246,4 +254,7 @@ def test_no_sink_is_forgotten() -> None:
         for _, each in members:
             if issubclass(each, Sink) and each.__module__ == info.name:
                 found.add(each.__name__)
-    assert found - {"Sink", "EmbeddedSink", "TableSink"} == covered | templates | nothing_to_see
+    assert (
+        found - {"Sink", "EmbeddedSink", "LakehouseSink", "TableSink"}
+        == covered | templates | nothing_to_see
+    )

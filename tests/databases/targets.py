@@ -6,6 +6,7 @@ another process makes the same one.
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -136,10 +137,124 @@ class UpsertTarget(PostgresTarget):
         return []
 
 
+class LakeTarget(Target):
+    """A table of a lakehouse below a directory; the address is a path in it."""
+
+    def rows(self) -> Any:
+        """What the newest version has, as columns."""
+        raise NotImplementedError
+
+    def files(self) -> list[str]:
+        """The names of the data files of all versions."""
+        raise NotImplementedError
+
+    @property
+    def directory(self) -> Path:
+        """Where the table's files are, below it."""
+        return Path(f"{self.address}-lake")
+
+    def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
+        import duckdb
+
+        with duckdb.connect() as connection:
+            connection.register("results", self.rows())
+            found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+            return found
+
+    def leftovers(self) -> Sequence[object]:
+        named = set(self.files())
+        return [each for each in self.directory.glob("**/data/*/*") if each.name not in named]
+
+
+class DeltaTarget(LakeTarget):
+    """A Delta table."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        assert columns == COLUMNS
+        deltalake = importlib.import_module("deltalake")
+        deltalake.DeltaTable.create(str(self.directory), RESULT.arrow_schema)
+
+    def sink(self, **options: Any) -> Sink:
+        from millstream.connectors.lakehouse.delta import DeltaSink
+
+        return DeltaSink(self.directory, fsync=False, **options)
+
+    def _open(self) -> Any:
+        return importlib.import_module("deltalake").DeltaTable(str(self.directory))
+
+    def rows(self) -> Any:
+        return self._open().to_pyarrow_table()
+
+    def files(self) -> list[str]:
+        return [path.rpartition("/")[2] for path in self._open().file_uris()]
+
+
+class DeltaPartitionsTarget(DeltaTarget):
+    """A Delta table with partitions."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        assert columns == COLUMNS
+        deltalake = importlib.import_module("deltalake")
+        schema = RESULT.arrow_schema
+        deltalake.DeltaTable.create(str(self.directory), schema, partition_by=["key"])
+
+
+class IcebergTarget(LakeTarget):
+    """An Iceberg table of a catalog in SQLite."""
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """As ``pyiceberg`` has it."""
+        return {
+            "name": "lake",
+            "type": "sql",
+            "uri": f"sqlite:///{self.directory}/catalog.db",
+            "warehouse": f"file://{self.directory}/warehouse",
+        }
+
+    def create(self, columns: str = COLUMNS) -> None:
+        assert columns == COLUMNS
+        self.directory.mkdir()
+        catalog = importlib.import_module("pyiceberg.catalog").load_catalog(**self.catalog)
+        catalog.create_namespace("sales")
+        catalog.create_table("sales.results", RESULT.arrow_schema)
+
+    def sink(self, **options: Any) -> Sink:
+        from millstream.connectors.lakehouse.iceberg import IcebergSink
+
+        return IcebergSink("sales.results", self.catalog, fsync=False, **options)
+
+    def _open(self) -> Any:
+        catalog = importlib.import_module("pyiceberg.catalog").load_catalog(**self.catalog)
+        return catalog.load_table("sales.results")
+
+    def rows(self) -> Any:
+        return self._open().scan().to_arrow()
+
+    def files(self) -> list[str]:
+        found = self._open().inspect.all_files()["file_path"].to_pylist()
+        return [path.rpartition("/")[2] for path in found]
+
+
+class IcebergPartitionsTarget(IcebergTarget):
+    """One with partitions: by buckets of the key."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        super().create(columns)
+        with self._open().update_spec() as update:
+            transforms = importlib.import_module("pyiceberg.transforms")
+            update.add_field("key", transforms.BucketTransform(4))
+
+
+#: By the names of tests; those of a lakehouse are no databases.
 TARGETS: dict[str, type[Target]] = {
     "sqlite": SqliteTarget,
     "duckdb": DuckDbTarget,
     "postgres-two-phase": TwoPhaseTarget,
     "postgres-commit-table": CommitTableTarget,
     "postgres-upsert": UpsertTarget,
+    "delta": DeltaTarget,
+    "delta-partitions": DeltaPartitionsTarget,
+    "iceberg": IcebergTarget,
+    "iceberg-partitions": IcebergPartitionsTarget,
 }

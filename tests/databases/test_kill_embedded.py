@@ -1,4 +1,7 @@
-"""kill -9 of a job that writes to SQLite and DuckDB, around the steps of the commit."""
+"""kill -9 of a job that writes to files: SQLite, DuckDB, Delta Lake and Iceberg.
+
+It is killed around the steps of the commit.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,26 @@ if TYPE_CHECKING:
 POINTS = {
     "sqlite": ["table.commit.before", "table.commit.after"],
     "duckdb": ["table.commit.before"],
+    "delta": [
+        "sink.prepare.after",
+        "manifest.publish.after",
+        "lakehouse.commit.before",
+        "lakehouse.commit.after",
+    ],
+    "iceberg": [
+        "lakehouse.commit.after",
+        "lakehouse.commit.before",
+        "manifest.publish.after",
+        "sink.prepare.after",
+    ],
 }
+#: They start more often than there are seconds in a quick test.
+LONG = POINTS.keys() - {"duckdb"}
 
 
-@pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("kind", sorted(POINTS))
+@pytest.mark.parametrize(
+    "kind", ["duckdb", *(pytest.param(each, marks=pytest.mark.slow) for each in sorted(LONG))]
+)
 @pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(kind: str, tmp_path: Path) -> None:
     chain = KillChain(kind, TARGETS[kind](str(tmp_path / "results.db")), tmp_path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.common import Configuration
 from millstream.connectors.basic.collect import read_collected
+from millstream.graph.validation import validate_connectors
 from millstream.sql.parser.parser import parse_statement
 from millstream.table import EnvironmentSettings, TableEnvironment
 from millstream.testing import MiniCluster
@@ -58,11 +59,13 @@ def changelog(
     return list(read_collected(out))
 
 
-def insert(env: TableEnvironment, text: str, **options: Any) -> None:
-    """Run an INSERT to its end."""
+def insert(env: TableEnvironment, text: str, *, validated: bool = False, **options: Any) -> None:
+    """Run an INSERT to its end; ``validated``: ask connectors first, which may create tables."""
     statement: Any = parse_statement(text)
     session = env.session
     graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    if validated:
+        validate_connectors(graph)
     MiniCluster(graph, **options).run()
 
 

@@ -33,6 +33,7 @@ SERVER_PREFIX: Final = "millstream-"
 #: Bytes of the name of a session that PostgreSQL keeps (NAMEDATALEN less one).
 _LONGEST: Final = 63
 _RUN: Final = re.compile(r"g(\d+)-")
+_EPOCH: Final = re.compile(r"g\d+-(\d+)-")
 _TRANSACTIONAL_ID: Final = re.compile(
     r"(?P<prefix>.*)-(?P<job>[0-9a-f]{32})-(?P<sink>[0-9a-f]{8})-g(?P<generation>\d+)-[0-9a-f]{12}"
 )
@@ -92,6 +93,12 @@ class OutputNames:
         """A file or blob of an attempt, within ``directory``."""
         run = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
         return f"{run}-{quote(context.attempt, safe='')}-{_unique()}.{suffix}"
+
+    @staticmethod
+    def epoch_of(name: str) -> int | None:
+        """The checkpoint in the name of a file; None if it has none."""
+        found = _EPOCH.match(name)
+        return None if found is None else int(found[1])
 
     def of_part(self, context: WriterContext) -> str:
         """A prepared transaction, or what else an attempt leaves on a PostgreSQL server."""

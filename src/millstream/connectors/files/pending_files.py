@@ -28,7 +28,7 @@ from millstream.connectors.error_classification import directory_refusal
 from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.contracts.sink import Committer, says_progress
 from millstream.crash_points import crash_point
-from millstream.directories import sync_directory
+from millstream.directories import make_directories, sync_directory
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.object_stores import unsupported_scheme
 
@@ -78,7 +78,7 @@ class PendingFile:
         directory = pending_directory(base, context.job_id, context.sink_uid)
         self.path = directory / OutputNames.of_file(context, "pending")
         try:
-            _make_base(base, fsync=fsync)
+            make_directories(base, fsync=fsync)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.stream: IO[bytes] = self.path.open("xb")
         except OSError as error:
@@ -189,16 +189,6 @@ class PendingFileCommitter(Committer):
         with contextlib.suppress(OSError):
             directory.rmdir()
             directory.parent.rmdir()
-
-
-def _make_base(base: Path, *, fsync: bool) -> None:
-    """Make a directory and its parents, each durable in its own parent."""
-    if base.is_dir():
-        return
-    _make_base(base.parent, fsync=fsync)
-    base.mkdir(exist_ok=True)
-    if fsync:
-        sync_directory(base.parent)
 
 
 def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:

@@ -207,6 +207,8 @@ FACTORIES: Final[Extensions[TableFactory]] = Extensions(
         "jdbc": _HERE + "databases",
         "sqlite": _HERE + "databases",
         "duckdb": _HERE + "databases",
+        "delta": _HERE + "lakehouse",
+        "iceberg": _HERE + "lakehouse",
         "print": _HERE + "print_and_blackhole",
         "blackhole": _HERE + "print_and_blackhole",
     },
@@ -221,7 +223,7 @@ _INSTEAD: Final = (
     "Declare it STRING, and use JSON_STRING and PARSE_JSON.",
 )
 #: Those whose tables may be PARTITIONED BY columns.
-_PARTITIONED: Final = frozenset({"filesystem"})
+_PARTITIONED: Final = frozenset({"filesystem", "delta", "iceberg"})
 
 
 def _factory(context: FactoryContext) -> TableFactory:

@@ -1,0 +1,292 @@
+"""Delta Lake: tables by path, of which the log keeps the last transaction of each application.
+
+The application of a sink is its job and itself, the version of its transaction the checkpoint
+(Delta's transaction protocol, action ``txn``).  What the output of that checkpoint was is part of
+the commit's information.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import importlib
+import json
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.connectors.files.pending_files import local_directory
+from millstream.connectors.lakehouse.data_files import (
+    CommitConflictError,
+    LakehouseSink,
+    LakehouseTable,
+    LastCommit,
+    TableLayout,
+    TableSnapshot,
+    by_columns,
+)
+from millstream.errors import PermanentSinkError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow.parquet as pq
+    from deltalake import DeltaTable
+    from deltalake.transaction import RemoveAction
+
+    from millstream.connectors.lakehouse.data_files import DataFile
+    from millstream.connectors.output_names import OutputNames
+
+#: In the information of a commit: its application, checkpoint, and output.
+_APPLICATION: Final = "millstream.application"
+_CHECKPOINT: Final = "millstream.checkpoint"
+_OUTPUT: Final = "millstream.output"
+#: Commits in which that of a job is looked for.
+_HISTORY: Final = 1000
+#: Characters up to which a text is kept as a bound of a column, as Delta's own writers do.
+_LONGEST_BOUND: Final = 32
+
+
+def application_of(names: OutputNames) -> str:
+    """The application id of a sink in the table's log."""
+    return f"millstream-{names.job_id}-{names.tag}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLakeTable(LakehouseTable):
+    """A table by the directory that has its ``_delta_log``."""
+
+    path: Path
+
+    @property
+    def target(self) -> str:
+        return f"Delta table {self.path}"
+
+    def layout(self) -> TableLayout:
+        return _layout(self)
+
+    def look(self) -> TableSnapshot:
+        return _DeltaSnapshot(self.open())
+
+    def open(self) -> DeltaTable:
+        """The newest version of the table."""
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.path))
+
+    def exists(self) -> bool:
+        from deltalake import DeltaTable
+
+        return DeltaTable.is_deltatable(str(self.path))
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        from deltalake import DeltaTable
+
+        DeltaTable.create(
+            str(self.path), schema, mode="ignore", partition_by=list(partition_by) or None
+        )
+
+
+@lru_cache(maxsize=64)
+def _layout(table: DeltaLakeTable) -> TableLayout:
+    opened = table.open()
+    schema: pa.Schema = pa.schema(opened.schema())
+    return _DeltaLayout(table.path, schema, tuple(opened.metadata().partition_columns))
+
+
+@dataclass(frozen=True)
+class _DeltaLayout(TableLayout):
+    path: Path
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+
+    @property
+    def directory(self) -> Path:
+        return self.path
+
+    def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        for values, part in by_columns(rows, self.partition_columns):
+            yield {name: partition_text(value) for name, value in values.items()}, part
+
+    def details(
+        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
+    ) -> dict[str, Any]:
+        del path
+        return {"partition": partition, "statistics": statistics_of(metadata)}
+
+
+class _DeltaSnapshot(TableSnapshot):
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def last_commit(self, names: OutputNames) -> LastCommit | None:
+        application = application_of(names)
+        version = self._table.transaction_version(application)
+        if version is None:
+            return None
+        for commit in self._table.history(_HISTORY):
+            found: dict[str, object] = commit
+            if found.get(_APPLICATION) == application and found.get(_CHECKPOINT) == str(version):
+                return LastCommit(version, str(found[_OUTPUT]))
+        return LastCommit(version, None)
+
+    def append(
+        self, files: Sequence[DataFile], names: OutputNames, checkpoint: int, output: str
+    ) -> None:
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file["path"],
+                file["size"],
+                file["details"]["partition"],
+                now,
+                True,  # noqa: FBT003 - data_change, by position
+                json.dumps(file["details"]["statistics"]),
+            )
+            for file in files
+        ]
+        application = application_of(names)
+        properties = CommitProperties(
+            custom_metadata={
+                _APPLICATION: application,
+                _CHECKPOINT: str(checkpoint),
+                _OUTPUT: output,
+            },
+            max_commit_retries=0,
+            app_transactions=[Transaction(application, checkpoint, now)],
+        )
+        try:
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns or None,
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise CommitConflictError(str(error)) from error
+
+    def paths(self) -> set[str]:
+        return set(self._table.file_uris())
+
+
+class DeltaSink(LakehouseSink):
+    """Appends to a Delta table in a directory that driver and workers share, exactly once.
+
+    Args:
+        path: the directory of the table.
+        create_with: columns with which the table is created if it is missing.
+        partition_by: the columns of its partitions then.
+        columns: columns of the table in the order of the records' fields; None: found by name.
+        target_file_size: bytes after which a task begins another file.
+        fsync: False trades survival of a machine crash for speed.
+
+    Raises:
+        SinkError: ``deltalake`` is not installed, or the path is on another file system.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create_with: pa.Schema | None = None,
+        partition_by: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        target_file_size: int = 128 << 20,
+        fsync: bool = True,
+    ) -> None:
+        try:
+            importlib.import_module("deltalake")
+        except ImportError as error:
+            message = "DeltaSink needs the package deltalake: pip install 'millstream[delta]'"
+            raise SinkError(message) from error
+        super().__init__(
+            DeltaLakeTable(local_directory(str(path))),
+            create_with=create_with,
+            partition_by=partition_by,
+            columns=columns,
+            target_file_size=target_file_size,
+            fsync=fsync,
+        )
+
+
+def partition_text(value: object) -> str | None:
+    """The value of a partition as the log has it.
+
+    Source: Delta's protocol, "Partition Value Serialization".
+
+    Raises:
+        SinkError: values of this type cannot be those of a partition.
+    """
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return "true" if value else "false"
+        case dt.datetime():
+            at = value.astimezone(dt.UTC) if value.tzinfo else value
+            return at.strftime("%Y-%m-%d %H:%M:%S.%f")
+        case str() | int() | float() | decimal.Decimal() | dt.date():
+            return str(value)
+        case _:
+            message = f"a column of a partition cannot have the value {value!r:.100}"
+            raise PermanentSinkError(message)
+
+
+def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """The statistics of a file as the log has them.
+
+    Source: Delta's protocol, "Per-file Statistics".
+
+    Bounds are of columns that are not nested, and of types whose text has one meaning.
+    """
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    schema = metadata.schema.to_arrow_schema()
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        if name not in schema.names:
+            continue  # a part of a nested column
+        found = [
+            metadata.row_group(at).column(index).statistics for at in range(metadata.num_row_groups)
+        ]
+        if any(each is None or each.null_count is None for each in found):
+            continue
+        nulls[name] = sum(each.null_count for each in found)
+        bounded = [each for each in found if each.has_min_max]
+        if not bounded or any(not each.has_min_max and each.num_values for each in found):
+            continue
+        low = _bound(min(each.min for each in bounded))
+        high = _bound(max(each.max for each in bounded))
+        if low is not None and high is not None:
+            least[name], most[name] = low, high
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": least,
+        "maxValues": most,
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: object) -> object | None:
+    """A bound of a column as JSON has it; None: it is left out.
+
+    Numbers that can be NaN are: their statistics do not say whether one is among them.
+    """
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_BOUND else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.isoformat()
+    return None

@@ -1,0 +1,255 @@
+"""Apache Iceberg: tables of a catalog, of which each snapshot's summary says what it was made by.
+
+As Flink's Iceberg sink, a commit keeps job and checkpoint in the summary of its snapshot, and
+looks for the last one of its job among the ancestors of the newest snapshot.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.files.pending_files import local_directory
+from millstream.connectors.lakehouse.data_files import (
+    CommitConflictError,
+    LakehouseSink,
+    LakehouseTable,
+    LastCommit,
+    TableLayout,
+    TableSnapshot,
+)
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.table import Table
+
+    from millstream.connectors.lakehouse.data_files import DataFile
+    from millstream.connectors.output_names import OutputNames
+
+#: In the summary of a snapshot.
+_JOB: Final = "millstream.job-id"
+_SINK: Final = "millstream.sink"
+_CHECKPOINT: Final = "millstream.checkpoint-id"
+_OUTPUT: Final = "millstream.output"
+#: Of the library: the driver tries again itself, after it has looked at the table.
+_RETRIES: Final = "commit.retry.num-retries"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable(LakehouseTable):
+    """A table by its name in a catalog."""
+
+    #: ``namespace.table``.
+    name: str
+    #: What the catalog is: ``type``, ``uri``, ``warehouse`` and the like, as ``pyiceberg`` has it.
+    properties: tuple[tuple[str, str], ...]
+
+    @property
+    def target(self) -> str:
+        return f"Iceberg table {self.name}"
+
+    def catalog(self) -> Catalog:
+        """A connection to the catalog."""
+        return _catalog(self.properties)
+
+    def layout(self) -> TableLayout:
+        return _layout(self)
+
+    def look(self) -> TableSnapshot:
+        return _IcebergSnapshot(self.catalog().load_table(self.name))
+
+    def exists(self) -> bool:
+        return self.catalog().table_exists(self.name)
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        catalog = self.catalog()
+        catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        with (
+            suppress(TableAlreadyExistsError, CommitFailedException),  # somebody else was faster
+            catalog.create_table_transaction(self.name, schema) as transaction,
+            transaction.update_spec() as partitions,
+        ):
+            for name in partition_by:
+                partitions.add_identity(name)
+        catalog.load_table(self.name)
+
+
+@lru_cache(maxsize=16)
+def _catalog(properties: tuple[tuple[str, str], ...]) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    given = dict(properties)
+    return load_catalog(given.pop("name", "default"), **given)
+
+
+@lru_cache(maxsize=64)
+def _layout(table: IcebergTable) -> TableLayout:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    loaded = table.catalog().load_table(table.name)
+    schema = schema_to_pyarrow(loaded.schema(), include_field_ids=True)
+    return _IcebergLayout(local_directory(loaded.location()), schema, (), loaded)
+
+
+@dataclass(frozen=True)
+class _IcebergLayout(TableLayout):
+    path: Path
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    table: Table
+
+    @property
+    def directory(self) -> Path:
+        return self.path
+
+    def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        spec, schema = self.table.spec(), self.table.schema()
+        if spec.is_unpartitioned():
+            yield {}, rows
+            return
+        from pyiceberg.io.pyarrow import _determine_partitions  # the transforms of all kinds
+
+        for each in _determine_partitions(spec, schema, rows):
+            record = each.partition_key.partition
+            values = {field.name: record[at] for at, field in enumerate(spec.fields)}
+            yield values, each.arrow_table_partition
+
+    def details(
+        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
+    ) -> dict[str, Any]:
+        from pyiceberg.io.pyarrow import (
+            compute_statistics_plan,
+            data_file_statistics_from_parquet_metadata,
+            parquet_path_to_id_mapping,
+        )
+
+        schema = self.table.schema()
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=metadata,
+            stats_columns=compute_statistics_plan(schema, self.table.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        return {
+            "location": f"{self.table.location()}/{path}",
+            "partition": list(partition.values()),
+            "spec": self.table.metadata.default_spec_id,
+            "statistics": statistics.to_serialized_dict(),
+        }
+
+
+class _IcebergSnapshot(TableSnapshot):
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def last_commit(self, names: OutputNames) -> LastCommit | None:
+        metadata = self._table.metadata
+        snapshot = metadata.current_snapshot()
+        while snapshot is not None:
+            said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if said.get(_JOB) == names.job_id and said.get(_SINK) == names.sink_uid:
+                return LastCommit(int(said[_CHECKPOINT]), said.get(_OUTPUT))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+        return None
+
+    def append(
+        self, files: Sequence[DataFile], names: OutputNames, checkpoint: int, output: str
+    ) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        summary = {
+            _JOB: names.job_id,
+            _SINK: names.sink_uid,
+            _CHECKPOINT: str(checkpoint),
+            _OUTPUT: output,
+        }
+        # In this copy alone: the table keeps its own.
+        self._table.metadata.properties[_RETRIES] = "0"
+        try:
+            with self._table.transaction() as transaction:
+                update = transaction.update_snapshot(snapshot_properties=summary)
+                with update.fast_append() as append:
+                    for file in files:
+                        append.append_data_file(_iceberg_file(file))
+        except CommitFailedException as error:
+            raise CommitConflictError(str(error)) from error
+
+    def paths(self) -> set[str]:
+        found = self._table.inspect.all_files()["file_path"].to_pylist()
+        return {str(path) for path in found}
+
+
+def _iceberg_file(file: DataFile) -> IcebergFile:
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    details = file["details"]
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=details["location"],
+        file_format=FileFormat.PARQUET,
+        partition=Record(*details["partition"]),
+        file_size_in_bytes=file["size"],
+        sort_order_id=None,
+        spec_id=details["spec"],
+        equality_ids=None,
+        key_metadata=None,
+        **details["statistics"],
+    )
+
+
+class IcebergSink(LakehouseSink):
+    """Appends to an Iceberg table whose files are in a directory that all share, exactly once.
+
+    Args:
+        table: its name in the catalog, ``namespace.table``.
+        catalog: what the catalog is, as ``pyiceberg`` has it: ``{"name": "lake", "type": "sql",
+            "uri": "sqlite:///...", "warehouse": "file:///..."}``, ``{"type": "rest", "uri": ...}``.
+            In a catalog of type ``sql`` tables belong to its name ("default").
+        create_with: columns with which the table is created if it is missing.
+        partition_by: the columns of its partitions then.
+        columns: columns of the table in the order of the records' fields; None: found by name.
+        target_file_size: bytes after which a task begins another file.
+        fsync: False trades survival of a machine crash for speed.
+
+    Raises:
+        SinkError: ``pyiceberg`` is not installed.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        catalog: Mapping[str, str],
+        *,
+        create_with: pa.Schema | None = None,
+        partition_by: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        target_file_size: int = 128 << 20,
+        fsync: bool = True,
+    ) -> None:
+        try:
+            importlib.import_module("pyiceberg")
+        except ImportError as error:
+            message = "IcebergSink needs the package pyiceberg: pip install 'millstream[iceberg]'"
+            raise SinkError(message) from error
+        super().__init__(
+            IcebergTable(table, tuple(sorted(catalog.items()))),
+            create_with=create_with,
+            partition_by=partition_by,
+            columns=columns,
+            target_file_size=target_file_size,
+            fsync=fsync,
+        )

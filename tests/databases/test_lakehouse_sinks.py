@@ -1,0 +1,196 @@
+"""Sinks of lakehouse tables: what others commit meanwhile, partitions, columns, the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+from tests.databases.targets import RESULT, TARGETS, LakeTarget
+
+from millstream.common import Row, Types
+from millstream.connectors.lakehouse.delta import DeltaSink, partition_text
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, WriterContext
+from millstream.crash_points import arm
+from millstream.errors import PermanentSinkError, SinkError
+from millstream.graph.validation import validate_connectors
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from millstream.contracts.sink import Committable, Sink
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "lakehouse.md"
+LAKES = ["delta", "delta-partitions", "iceberg", "iceberg-partitions"]
+
+
+@pytest.fixture(params=LAKES)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTarget:
+    made = TARGETS[request.param](str(tmp_path / "t"))
+    assert isinstance(made, LakeTarget)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def at_point() -> Iterator[Callable[[str, Callable[[], object]], None]]:
+    """Run something once where a crash point is passed."""
+    waiting: list[Callable[[], object]] = []
+
+    def run(name: str) -> None:
+        del name
+        if waiting:
+            waiting.pop()()
+
+    def register(name: str, action: Callable[[], object]) -> None:
+        waiting.append(action)
+        arm(name, run)
+
+    yield register
+    arm("")
+
+
+def written(sink: Sink, keys: str, epoch: int = 1, *, job: str = "job") -> list[Committable]:
+    writer = sink.create_writer(WriterContext(job, "sink", 0, 1, epoch, "a", generation=1))
+    rows: list[object] = [Row(key=key, n=n, id=epoch) for n, key in enumerate(keys)]
+    writer.write(Batch(RESULT, values=rows))
+    return list(writer.prepare_commit())
+
+
+def commit(
+    sink: Sink, files: Sequence[Committable], epoch: int = 1, *, published: bool = True
+) -> None:
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.commit(
+        [CommitRequest(each, epoch, retried=True, published=published) for each in files]
+    )
+
+
+def keys(target: LakeTarget) -> str:
+    return "".join(sorted(str(key) for (key,) in target.read("SELECT key FROM results")))
+
+
+def test_a_commit_that_others_are_ahead_of(
+    target: LakeTarget, at_point: Callable[[str, Callable[[], object]], None]
+) -> None:
+    sink, other = target.sink(), target.sink()
+    theirs = written(other, "xy", job="other")
+    at_point("lakehouse.commit.before", lambda: commit(other, theirs))
+    commit(sink, written(sink, "aab"))
+    assert keys(target) == "aabxy"
+
+
+def test_a_commit_that_arrives_while_the_next_run_makes_it(
+    target: LakeTarget, at_point: Callable[[str, Callable[[], object]], None]
+) -> None:
+    """An older run was stopped within its commit: the files are added once."""
+    sink = target.sink()
+    files = written(sink, "aab")
+    at_point("lakehouse.commit.before", lambda: commit(target.sink(), files))
+    commit(sink, files)
+    assert keys(target) == "aab"
+
+
+def test_other_output_of_a_checkpoint(target: LakeTarget) -> None:
+    sink = target.sink()
+    commit(sink, written(sink, "ab", 3), 3)
+    with pytest.raises(PermanentSinkError, match="holds other output of this checkpoint"):
+        commit(sink, written(sink, "ab", 3), 3)
+    with pytest.raises(PermanentSinkError, match="holds checkpoint 3 of this job"):
+        commit(sink, written(sink, "c", 2), 2)
+    assert keys(target) == "ab"
+    # At-least-once: a run that died before it published has written the checkpoint as well.
+    commit(sink, written(sink, "ab", 3), 3, published=False)
+    assert keys(target) == "aabb"
+
+
+def test_a_table_that_others_have_compacted(tmp_path: Path) -> None:
+    target = TARGETS["delta"](str(tmp_path / "t"))
+    target.create()
+    sink: Any = target.sink()
+    first, second = written(sink, "ab"), written(sink, "c", 2)
+    commit(sink, first)
+    commit(sink, second, 2)
+    deltalake.DeltaTable(f"{target.address}-lake").optimize.compact()
+    commit(sink, second, 2)
+    assert sorted(target.read("SELECT key FROM results")) == [("a",), ("b",), ("c",)]
+
+
+def test_files_follow_the_size_and_the_partition(target: LakeTarget) -> None:
+    sink = target.sink(target_file_size=1)
+    assert len(written(sink, "aaaa")) == 1
+    writer = sink.create_writer(WriterContext("job", "sink", 0, 1, 1, "a"))
+    for key in "ab":
+        writer.write(Batch(RESULT, values=[Row(key=key, n=1, id=1)]))
+    files: list[Any] = list(writer.prepare_commit())
+    assert len(files) == 2
+    assert sum(file["rows"] for file in files) == 2
+
+
+def test_statistics_find_the_file(tmp_path: Path) -> None:
+    target = TARGETS["iceberg"](str(tmp_path / "t"))
+    assert isinstance(target, LakeTarget)
+    target.create()
+    for epoch, letters in enumerate(("abc", "xyz"), 1):
+        commit(target.sink(), written(target.sink(), letters, epoch), epoch)
+    opened: Any = target._open()  # type: ignore[attr-defined]
+    assert len(list(opened.scan(row_filter="key > 'd'").plan_files())) == 1
+
+
+def test_columns_that_do_not_fit(target: LakeTarget) -> None:
+    sink = target.sink()
+    sink.validate()
+    with pytest.raises(PermanentSinkError, match="has no column 'word'"):
+        sink.validate_input(Types.ROW_NAMED(["word"], [Types.STRING()]))
+    with pytest.raises(PermanentSinkError, match="column 'n' is int64, the records have list"):
+        sink.validate_input(
+            Types.ROW_NAMED(["key", "n"], [Types.STRING(), Types.LIST(Types.LONG())])
+        )
+    with pytest.raises(PermanentSinkError, match="takes rows with columns"):
+        sink.validate_input(Types.PICKLED_BYTE_ARRAY())
+    texts = Types.ROW_NAMED(["key", "n"], [Types.STRING(), Types.STRING()])
+    writer = sink.create_writer(WriterContext("job", "sink", 0, 1, 1, "a"))
+    with pytest.raises(PermanentSinkError, match=r"(?s)checkpoint 1|column 'n'"):
+        writer.write(Batch(texts, values=[Row(key="a", n="many")]))
+    writer.abort()
+    assert target.leftovers() == []
+
+
+def test_a_table_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="there is no Delta table"):
+        DeltaSink(tmp_path / "none").validate()
+    made = DeltaSink(tmp_path / "new", create_with=RESULT.arrow_schema, partition_by=["key"])
+    made.validate()
+    made.validate()
+    assert deltalake.DeltaTable(str(tmp_path / "new")).metadata().partition_columns == ["key"]
+
+
+def test_values_of_partitions() -> None:
+    assert partition_text(None) is None
+    assert partition_text(value=True) == "true"
+    assert partition_text(7) == "7"
+    with pytest.raises(PermanentSinkError, match="cannot have the value"):
+        partition_text([1])
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(block, str(PAGE), "exec"), scope)
+    graph = scope["env"].get_job_graph("lake")
+    validate_connectors(graph)
+    MiniCluster(graph, tmp_path / "checkpoints").run()
+    found: pa.Table = deltalake.DeltaTable("lake/counts").to_pyarrow_table()
+    assert sorted(map(tuple, map(dict.values, found.to_pylist()))) == [
+        ("be", 2),
+        ("or", 1),
+        ("to", 2),
+    ]
