@@ -17,12 +17,26 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
 
 
-def _set_option(options: dict[str, str], key: str | ConfigOption[Any], value: object) -> None:
-    """Set an option of a table, a format or a model by its key or by the option itself."""
-    if isinstance(key, ConfigOption):
-        key.read(value)  # raises where the value makes no sense
-        key = key.key
-    options[key] = parse_string(value)
+class _TakesOptions:
+    """Base of builders of what has options."""
+
+    _options: dict[str, str]
+
+    def option(self, key: str | ConfigOption[Any], value: object) -> Self:
+        """Set an option; that of a format without the name of the format before it.
+
+        Args:
+            key: the key, or an option that has it.
+            value: written as in a configuration.
+
+        Raises:
+            ConfigurationError: the option does not take the value.
+        """
+        if isinstance(key, ConfigOption):
+            key.read(value)  # raises where the value makes no sense
+            key = key.key
+        self._options[key] = parse_string(value)
+        return self
 
 
 @dataclass(frozen=True)
@@ -51,24 +65,11 @@ class FormatDescriptor:
         return FormatDescriptor.Builder(format)
 
     @dataclass
-    class Builder:
+    class Builder(_TakesOptions):
         """Builds a FormatDescriptor."""
 
         _format: str
         _options: dict[str, str] = field(default_factory=dict)
-
-        def option(self, key: str | ConfigOption[Any], value: object) -> Self:
-            """Set an option, without the name of the format before it.
-
-            Args:
-                key: the key, or an option that has it.
-                value: written as in a configuration.
-
-            Raises:
-                ConfigurationError: the option does not take the value.
-            """
-            _set_option(self._options, key, value)
-            return self
 
         def build(self) -> FormatDescriptor:
             """The descriptor."""
@@ -122,7 +123,7 @@ class TableDescriptor:
         return TableDescriptor.Builder({"connector": connector})
 
     @dataclass
-    class Builder:
+    class Builder(_TakesOptions):
         """Builds a TableDescriptor."""
 
         _options: dict[str, str]
@@ -133,19 +134,6 @@ class TableDescriptor:
         def schema(self, schema: Schema) -> Self:
             """Set the columns."""
             self._schema = schema
-            return self
-
-        def option(self, key: str | ConfigOption[Any], value: object) -> Self:
-            """Set an option.
-
-            Args:
-                key: the key, or an option that has it.
-                value: written as in a configuration.
-
-            Raises:
-                ConfigurationError: the option does not take the value.
-            """
-            _set_option(self._options, key, value)
             return self
 
         def format(

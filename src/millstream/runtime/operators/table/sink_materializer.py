@@ -78,39 +78,54 @@ class RowNames:
 
 
 @dataclass(frozen=True)
-class SinkMaterializerFactory:
-    """Brings a changelog whose key is not that of the sink in an order that the sink can take.
-
-    Keeps all rows per key of the sink in order of arrival; the last of them is what the sink has.
-    """
+class _SinkKeyFactory:
+    """Base of factories of operators that keep the rows of each key of a sink."""
 
     input_type: RowType
     #: The sink's primary key.
     keys: tuple[int, ...]
     #: The upsert key of the input, None if there is none: then whole rows are compared.
     upsert_key: tuple[int, ...] | None
-    state_ttl: int = 0
+    section: ClassVar[str]
     keyed: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
         details = {"columns": columns_text(self.input_type), "upsert key": str(self.upsert_key)}
-        return [StateSection("rows", "packed rows by key", details=details)]
+        return [StateSection(self.section, "packed rows by key", details=details)]
+
+
+class _SinkKeyOperator(KeyedTableOperator):
+    """Base of operators that keep the rows of each key of a sink."""
+
+    def __init__(self, plan: _SinkKeyFactory) -> None:
+        super().__init__(plan.state_sections()[0])
+        schema = plan.input_type.to_arrow_schema()
+        self._codec = RowCodec(schema)
+        self._names = RowNames(schema, plan.upsert_key)
+
+
+@dataclass(frozen=True)
+class SinkMaterializerFactory(_SinkKeyFactory):
+    """Brings a changelog whose key is not that of the sink in an order that the sink can take.
+
+    Keeps all rows per key of the sink in order of arrival; the last of them is what the sink has.
+    """
+
+    state_ttl: int = 0
+    section: ClassVar[str] = "rows"
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return SinkMaterializerOperator(self)
 
 
-class SinkMaterializerOperator(KeyedTableOperator):
+class SinkMaterializerOperator(_SinkKeyOperator):
     """Keeps all rows per key of the sink."""
 
     def __init__(self, plan: SinkMaterializerFactory) -> None:
-        super().__init__(plan.state_sections()[0])
+        super().__init__(plan)
         self._plan = plan
-        schema = plan.input_type.to_arrow_schema()
-        self._codec = RowCodec(schema)
-        self._names = RowNames(schema, plan.upsert_key)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -238,46 +253,29 @@ class WatermarkTimesOperator(TableOperator):
 
 
 @dataclass(frozen=True)
-class SinkConflictsFactory:
+class SinkConflictsFactory(_SinkKeyFactory):
     """Factory of operators that keep one row per key of a sink.  Columns stay.
 
-    Args:
-        input_type: the rows, each with the watermark of its sender as its timestamp.
-        keys: the sink's primary key.
-        upsert_key: of the query; None: it has none, and whole rows are compared.
-        fails: whether a conflict ends the job; else the first row stays.
-        table: the sink, for the error.
+    The timestamp of an input row is the watermark of its sender.
     """
 
-    input_type: RowType
-    keys: tuple[int, ...]
-    upsert_key: tuple[int, ...] | None
+    #: Whether a conflict ends the job; else the first row stays.
     fails: bool
+    #: The sink, for the error.
     table: str
-    keyed: ClassVar[bool] = True
-
-    def state_sections(self) -> list[StateSection]:
-        """Return what its operator keeps."""
-        columns = ", ".join(
-            f"{each.name} {each.type.as_summary_string()}" for each in self.input_type.fields
-        )
-        details = {"columns": columns, "upsert key": str(self.upsert_key)}
-        return [StateSection("conflicts", "packed rows by key", details=details)]
+    section: ClassVar[str] = "conflicts"
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return SinkConflictsOperator(self)
 
 
-class SinkConflictsOperator(TimedTableOperator):
+class SinkConflictsOperator(_SinkKeyOperator, TimedTableOperator):
     """Keeps per key the row that the sink has, and the changes that wait for the watermark."""
 
     def __init__(self, plan: SinkConflictsFactory) -> None:
-        super().__init__(plan.state_sections()[0])
+        super().__init__(plan)
         self._plan = plan
-        schema = plan.input_type.to_arrow_schema()
-        self._codec = RowCodec(schema)
-        self._names = RowNames(schema, plan.upsert_key)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
