@@ -125,7 +125,28 @@ def test_a_table_aggregate_function_is_registered_as_it_is(tmp_path: Path) -> No
     assert "both" in env.list_user_defined_functions()
     made = table.group_by(col("k")).flat_aggregate(udtaf(Both())(col("v")))
     shown = made.select(col("k"), col("edge"))
-    assert result(shown, tmp_path) == Counter([("a", 1), ("a", 4), ("b", 5), ("b", 5)])
+    wanted = Counter([("a", 1), ("a", 4), ("b", 5), ("b", 5)])
+    assert result(shown, tmp_path / "1") == wanted
+    named = table.group_by(col("k")).flat_aggregate(call("both", col("v")).alias("e"))
+    assert result(named.select(col("k"), col("e")), tmp_path / "2") == wanted
+
+
+@pytest.mark.both_engines
+def test_functions_of_rows_are_called_by_their_names(tmp_path: Path) -> None:
+    env, table = sample()
+    kind = "ROW<k STRING, v BIGINT>"
+    env.create_temporary_system_function("next", udf(lambda k, v: Row(k, v + 1), result_type=kind))
+    made = table.map(call("next", col("k"), col("v")))
+    assert made.plan.row.names == ["k", "v"]
+    assert result(made, tmp_path / "1") == Counter([("a", 2), ("b", 6), ("a", 5)])
+    twice = udtf(lambda k: [Row(k, 1), Row(k, 2)], result_types=["STRING", "INT"])
+    env.create_temporary_function("twice", twice)
+    flat = table.flat_map(call("twice", col("k")))
+    assert result(flat, tmp_path / "2") == Counter(
+        {("a", 1): 2, ("a", 2): 2, ("b", 1): 1, ("b", 2): 1}
+    )
+    with pytest.raises(ProgramError, match=r"map\(\) takes a call of what udf"):
+        table.map(call("upper", col("k")))
 
 
 @pytest.mark.both_engines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
 from millstream.expressions.user_functions import one_row_definition, user_aggregate
-from millstream.sql.binder.calls import InlineCall
+from millstream.sql.binder.calls import InlineCall, user_definition, user_function
 from millstream.sql.parser import nodes
 from millstream.table.expression import Expression
 from millstream.types.logical_types import ArrayType, RowType
@@ -16,6 +16,7 @@ from millstream.types.logical_types import ArrayType, RowType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.binder.scope import BindingContext
     from millstream.types.logical_types import LogicalType
 
 
@@ -50,6 +51,24 @@ def lateral(call: Any) -> Any:
         return function
     columns = tuple(nodes.Name(each) for each in call.names)
     return nodes.AliasedRelation(function, nodes.Name("$lateral"), columns)
+
+
+def with_definition(function: Any, context: BindingContext) -> Any:
+    """Return a call of a registered function by its name as one of the function itself.
+
+    Anything else stays as it is, calls of built-in functions among it.
+
+    Raises:
+        ValidationError: the function cannot be called.
+    """
+    node = getattr(function, "node", None)
+    if not isinstance(node, nodes.FunctionCall):
+        return function
+    found = user_function(context, node)
+    if found is None:
+        return function
+    definition = user_definition(context, node, found)
+    return Expression(InlineCall(definition, node.arguments, node.distinct), *function.names)
 
 
 def rows_of(function: Any, row: RowType) -> Expression:

@@ -40,6 +40,7 @@ from millstream.table.lateral import (
     result_names,
     rows_of,
     unnested,
+    with_definition,
 )
 from millstream.table.table_pipeline import TablePipeline as TablePipeline
 from millstream.table.table_result import TableResult
@@ -493,7 +494,7 @@ class Table(ChangelogTables, FrameResults, Explainable):
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udf``.
         """
-        return self._functions(one_row_of(func, self.plan.row))
+        return self._functions(one_row_of(self._with_definition(func), self.plan.row))
 
     def flat_map(self, func: Any) -> Table:
         """The rows that a table function makes of each row.
@@ -501,7 +502,10 @@ class Table(ChangelogTables, FrameResults, Explainable):
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udtf``.
         """
-        return self._functions(rows_of(func, self.plan.row))
+        return self._functions(rows_of(self._with_definition(func), self.plan.row))
+
+    def _with_definition(self, function: Any) -> Any:
+        return with_definition(function, self._environment.session.context(None))
 
     def _functions(self, call: Any) -> Table:
         joined = self._made(
@@ -636,7 +640,8 @@ class GroupedTable:
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udaf``.
         """
-        call = aggregate_of(func, self._table.plan.row)
+        given = self._table._with_definition(func)  # noqa: SLF001 - a friend
+        call = aggregate_of(given, self._table.plan.row)
         return AggregatedTable(self.select(*self._fields, call.alias(RESULT)), call)
 
     def flat_aggregate(self, func: Any) -> FlatAggregateTable:
@@ -645,7 +650,8 @@ class GroupedTable:
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udtaf``.
         """
-        call = aggregate_of(func, self._table.plan.row, rows=True)
+        given = self._table._with_definition(func)  # noqa: SLF001 - a friend
+        call = aggregate_of(given, self._table.plan.row, rows=True)
         return FlatAggregateTable(self.select(*self._fields, call.alias(RESULT)), call)
 
 
@@ -732,7 +738,8 @@ class WindowGroupedTable:
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udaf``.
         """
-        call = aggregate_of(func, self._table.plan.row)
+        given = self._table._with_definition(func)  # noqa: SLF001 - a friend
+        call = aggregate_of(given, self._table.plan.row)
         result = nodes.SelectItem(call.node, nodes.Name(RESULT))
         shown = self._groups.shown()
         return AggregatedTable(self._select((*shown, result)), call)
