@@ -820,6 +820,7 @@ _DIRECTORIES: Final = (
     "counts",
     "requests",
     LEASE_DIRECTORY,
+    "archive",
     TEMPORARY_DIRECTORY,
 )
 #: The engine's own logs.

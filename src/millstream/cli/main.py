@@ -238,6 +238,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_sql(commands)
     _add_sql_gateway(commands)
+    _add_ui(commands)
     _add_checkpoints(commands)
     _add_job_commands(commands)
     _add_savepoint(commands)
@@ -333,6 +334,21 @@ def _add_sql_gateway(commands: argparse._SubParsersAction[ArgumentParser]) -> No
         "given here, and jobs run in this process.",
     )
     _add_environment(gateway)
+
+
+def _add_ui(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    ui = commands.add_parser(
+        "ui",
+        help="show running jobs of this machine and finished ones in the web UI",
+        description="Serve the web UI to this machine: your jobs that run here and have a REST "
+        "API, and the jobs of checkpoint directories, which may be in object stores. Nothing can "
+        "be changed there.",
+    )
+    ui.add_argument("directories", nargs="*", metavar="DIR", help="a checkpoint directory")
+    ui.add_argument(
+        "--port", default="8082", help="a port, or a range such as 8082-8099 (default: 8082)"
+    )
+    _add_key_file(ui)
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
@@ -716,6 +732,11 @@ def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> N
 
 def _dispatch_storage(options: argparse.Namespace) -> int:
     """Run a command that reads or changes what jobs have stored."""
+    if options.command == "ui":
+        from millstream.cli.ui_command import run_ui
+
+        key_file = getattr(options, "hmac_key_file", "")
+        return run_ui(options.directories, options.port, key_file)
     if options.command == "checkpoints":
         from millstream.cli.checkpoints_command import show_checkpoints
 
@@ -761,7 +782,7 @@ def _dispatch_storage(options: argparse.Namespace) -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    if options.command in ("checkpoints", "state", "transactions"):
+    if options.command in ("checkpoints", "state", "transactions", "ui"):
         return _dispatch_storage(options)
     if options.command in _OF_JOBS:
         from millstream.cli.job_commands import run_job_command

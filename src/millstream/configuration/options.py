@@ -749,7 +749,7 @@ BATCH_SIZE: Final = integer(
 STANDBY: Final = boolean(
     "millstream.standby",
     "whether the driver waits until no other one runs the job, and takes over then; "
-    "`millstream run --standby` sets it",
+    "`millstream run --standby PROGRAM` sets it",
 )
 LEASE_DURATION: Final = duration(
     "millstream.lease.duration",

@@ -199,6 +199,8 @@ class JobDriver(JobHandle):
         )
         job.savepoints.on_written = self._history.savepoint_written
         self._rest: JobServer | None = None
+        #: What that shows.
+        self._view: DriverView | None = None
         self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
         self._metrics = MetricRegistry(job.graph, job.job_id, on_span=self._reporting.add_span)
         supervised = supervision()
@@ -277,6 +279,7 @@ class JobDriver(JobHandle):
         serve = _rest().serve
         logs.keep_log(graph.logging)
         view = DriverView(self, graph, self._history, self._collect_metrics, lambda: self.is_ready)
+        self._view = view
         server: JobServer = serve(view)
         self._rest, settings = server, server.settings
         announce_address(self._job.job_id, server.server.url, settings.token, settings.certificate)
@@ -525,6 +528,18 @@ class JobDriver(JobHandle):
             last=self._last,
         )
 
+    def _archive(self) -> None:
+        """Keep for the history server what the REST API shows; what fails here is logged."""
+        view = self._view
+        if view is None or self._job.temporary or isinstance(self._error, FencedError):
+            return
+        from millstream.rest.archive import write_archive
+
+        try:
+            write_archive(self._job.storage, view)
+        except Exception:  # noqa: BLE001 - the job has ended, however that went
+            _LOG.warning("the history of the job is not in its directory", exc_info=True)
+
     def _end_lease(self, status: JobStatus) -> None:
         """Tell standbys whether one of them should take over."""
         if self._lease is None:
@@ -541,6 +556,7 @@ class JobDriver(JobHandle):
 
     def _end(self, status: JobStatus) -> None:
         self._move(status)
+        self._archive()
         withdraw(self._job.job_id)
         self._ended.set()
 

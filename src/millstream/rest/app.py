@@ -233,16 +233,16 @@ def _response(endpoint: Endpoint, call: Call) -> Response:
         return failure(500, f"{type(error).__name__}; the log of the driver has more")
     if isinstance(found, Text):
         return Response(found.content, endpoint.status, media_type="text/plain; charset=utf-8")
-    content = json.dumps(_finite(found), separators=(",", ":"), allow_nan=False)
+    content = json.dumps(finite(found), separators=(",", ":"), allow_nan=False)
     return Response(content, endpoint.status, media_type="application/json")
 
 
-def _finite(value: Any) -> Any:
-    """The value without numbers that JSON has not."""
+def finite(value: Any) -> Any:
+    """Return the value without numbers that JSON has not."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {str(name): _finite(each) for name, each in value.items()}
+        return {str(name): finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return value
