@@ -90,6 +90,9 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         sizes = (1_000_000,) if quick else (1_000_000, 5_000_000)
         return Quantity(name, "savepoints", ("--workload", workload), sizes, unit=unit)
 
+    def objects(name: str, workload: str, unit: str, *sizes: int) -> Quantity:
+        return Quantity(name, "object_stores", ("--workload", workload), sizes, unit=unit)
+
     return (
         state("epoch, 1,000 of so many keys", "touched", 10_000, 1_000_000, 10_000_000, at_most=5),
         state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
@@ -100,6 +103,9 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         savepoint("savepoint of so many keys", "taken", "s"),
         savepoint("throughput by that beside a savepoint", "beside", "x"),
         savepoint("start from a savepoint", "started", "s/GiB"),
+        objects("start from a savepoint on S3", "started", "s/GiB", 1_000_000),
+        objects("S3 requests of a checkpoint, keys", "requests", "", 1_000, 100_000),
+        objects("sent to S3 by a checkpoint, keys", "mebibytes", "MiB", 1_000, 100_000),
         sources("idle CPU, so many splits read", "polled", 1_000, 10_000, 50_000, at_most=2),
         sources("idle CPU, so many idle splits", "idle", 4, 64, at_most=4),
         sources("files of so many discoveries", "discovered", 1_000, 5_000, at_most=2),

@@ -59,12 +59,15 @@ class Counted(KeyedProcessFunction):
         yield count
 
 
-def _start(scratch: Path, name: str, keys: int, savepoint: str = "") -> JobClient:
+def start(
+    scratch: Path, name: str, keys: int, savepoint: str = "", *, checkpoints: str = ""
+) -> JobClient:
+    """Start the job; its checkpoints are in ``scratch`` unless another place is given."""
     configuration = Configuration()
     for key, value in {
         "execution.target": "local",
         "millstream.execution": "pipelined",
-        "execution.checkpointing.dir": str(scratch / name / "checkpoint"),
+        "execution.checkpointing.dir": checkpoints or str(scratch / name / "checkpoint"),
         "millstream.local-directory": str(scratch / name / "state"),
         "millstream.progress": "off",
         "execution.state-recovery.path": savepoint,
@@ -87,7 +90,8 @@ def _processed(client: JobClient) -> int:
     return int(str(client.get_metrics().get(f"{_UID}.numRecordsIn", 0)))
 
 
-def _wait_for(client: JobClient, records: int) -> None:
+def wait_for(client: JobClient, records: int) -> None:
+    """Wait until the counts have taken so many records."""
     deadline = time.monotonic() + _PATIENCE
     while _processed(client) < records:
         if time.monotonic() > deadline:
@@ -107,8 +111,8 @@ def _size(directory: str) -> int:
 
 
 def _measured(workload: str, keys: int, scratch: Path) -> dict[str, float]:
-    client = _start(scratch, "first", keys)
-    _wait_for(client, keys)
+    client = start(scratch, "first", keys)
+    wait_for(client, keys)
     rate = _steady_rate(client)
     started, before = time.monotonic(), _processed(client)
     savepoint = client.trigger_savepoint(str(scratch / "savepoints")).result()
@@ -121,8 +125,8 @@ def _measured(workload: str, keys: int, scratch: Path) -> dict[str, float]:
     if workload == "beside":
         return {"seconds": rate / left}
     started = time.monotonic()
-    second = _start(scratch, "second", keys, savepoint)
-    _wait_for(second, 1)
+    second = start(scratch, "second", keys, savepoint)
+    wait_for(second, 1)
     seconds = time.monotonic() - started
     second.cancel().result()
     return {"seconds": seconds / (_size(savepoint) / _GIBIBYTE)}
