@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, make_dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from tests.state.conftest import MAX_PARALLELISM
@@ -16,9 +17,9 @@ from millstream.functions.descriptors import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from millstream.state.key_codec import key_group_range
+from millstream.state.key_codec import decode_key, encode_key, key_group_range
 from millstream.state.keyed import KeyedState
-from millstream.state.serializers import set_moved_classes
+from millstream.state.serializers import dumps, load_stored, set_moved_classes
 from millstream.types.types import Row, Types, dataclass_type
 
 if TYPE_CHECKING:
@@ -238,6 +239,48 @@ def test_a_class_that_has_moved(
         value.update(Stay("x", 3))
         world.finish(keyed, store)
         set_moved_classes({})
+
+
+class Page(NamedTuple):
+    name: str
+
+
+class Sheet(NamedTuple):
+    """What Page is called now."""
+
+    name: str
+
+
+class Mode(Enum):
+    FAST = 1
+
+
+class Speed(Enum):
+    """What Mode is called now."""
+
+    FAST = 1
+
+
+@pytest.mark.parametrize("cls", [Visit, Page, Mode], ids=lambda cls: cls.__name__)
+def test_keys_of_a_class_that_has_moved(cls: Any, request: pytest.FixtureRequest) -> None:
+    """They have the bytes that they had, by which their state and key group are found."""
+    request.addfinalizer(lambda: set_moved_classes({}))
+    old: Any = {Visit: Visit("x", 3), Page: Page("x"), Mode: Mode.FAST}[cls]
+    new: Any = {Visit: Stay("x", 3), Page: Sheet("x"), Mode: Speed.FAST}[cls]
+    assert encode_key((1, new)) != encode_key((1, old))
+    before = encode_key((1, old))
+    set_moved_classes({f"{__name__}.{cls.__name__}": f"{__name__}.{type(new).__name__}"})
+    assert encode_key((1, new)) == before
+    found: Any = decode_key(before)
+    assert found == (1, new)
+    assert type(found[1]) is type(new)
+
+
+def test_what_is_unpickled_of_windows_may_have_moved(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+    content = dumps([Visit("x", 3)])
+    set_moved_classes({f"{__name__}.Visit": f"{__name__}.Stay"})
+    assert load_stored(content) == [Stay("x", 3)]
 
 
 @dataclass

@@ -22,7 +22,14 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, StateError
 from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow, Window
-from millstream.state.serializers import dumps, find_class, is_importable, loads, remember_class
+from millstream.state.serializers import (
+    dumps,
+    find_class,
+    is_importable,
+    load_stored,
+    remember_class,
+    stored_place,
+)
 from millstream.types.row import Row, row_class
 
 if TYPE_CHECKING:
@@ -130,7 +137,7 @@ def _decode_mapping(packed: bytes) -> dict[object, object]:
 def _encode_class(cls: type) -> bytes:
     if not is_importable(cls):
         remember_class(cls)
-    return f"{cls.__module__}:{cls.__qualname__}".encode()
+    return ":".join(stored_place(cls)).encode()
 
 
 def _decode_class(encoded: bytes) -> type:
@@ -252,7 +259,7 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
     b"E": _decode_enum,
     b"D": _decode_dataclass,
     b"N": _decode_named_tuple,
-    b"P": loads,
+    b"P": load_stored,
 }
 
 

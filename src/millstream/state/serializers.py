@@ -191,6 +191,22 @@ def new_place(module: str, name: str) -> tuple[str, str]:
     return _places[moved]
 
 
+def stored_place(cls: type) -> tuple[str, str]:
+    """Return where a class was when keys of it were first stored: keys are found by their bytes.
+
+    A class that has moved is taken to have been as deeply nested before.
+    """
+    module, name = cls.__module__, cls.__qualname__
+    if not _moved:
+        return module, name
+    depth = name.count(".") + 1
+    old = [before for before, after in _moved.items() if after == f"{module}.{name}"]
+    if not old or old[0].count(".") < depth:
+        return module, name
+    parts = old[0].rsplit(".", depth)
+    return parts[0], ".".join(parts[1:])
+
+
 def _split(full_name: str) -> tuple[str, str]:
     """Module and qualified name: the module is the longest part that can be imported."""
     parts = full_name.split(".")
@@ -206,6 +222,11 @@ def _split(full_name: str) -> tuple[str, str]:
 def unpickler() -> Callable[[bytes], Any]:
     """Return the inverse of ``dumps`` for state of a checkpoint, whose classes may have moved."""
     return _loads_moved if _moved else loads
+
+
+def load_stored(content: bytes) -> Any:
+    """Unpickle what a checkpoint may have, whose classes may have moved."""
+    return _loads_moved(content) if _moved else loads(content)
 
 
 def _loads_moved(content: bytes) -> Any:

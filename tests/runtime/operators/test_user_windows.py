@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from tests.runtime.operators.general_windows import (
     harness_of,
 )
 
+from millstream.datastream import WindowFunction
 from millstream.datastream.window import (
     CountTrigger,
     EventTimeSessionWindows,
     Evictor,
     GlobalWindows,
     MergingWindowAssigner,
+    TumblingEventTimeWindows,
     Window,
     WindowAssigner,
 )
@@ -29,6 +32,8 @@ from millstream.runtime.operators import (
     ApplySpec,
     ReduceSpec,
 )
+from millstream.state.serializers import set_moved_classes
+from millstream.types.time import Time
 
 
 class Labelled(Window):
@@ -125,3 +130,48 @@ def test_evictor_of_the_user(cut: bool) -> None:
         if cut:
             harness.end_epoch()
     assert harness.outputs == [[1], [3], [5], [7]]
+
+
+@dataclass(frozen=True)
+class Old:
+    name: str
+
+
+@dataclass(frozen=True)
+class New:
+    """What Old is called now."""
+
+    name: str
+
+
+class ListingAll(WindowFunction[Any, Any, Any, Any]):
+    def apply(self, key: Any, window: Any, inputs: Any) -> Any:
+        yield key, list(inputs)
+
+
+@pytest.mark.parametrize("kind", ["elements", "accumulators"])
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingEventTimeWindows.of(Time.milliseconds(10)), Doubling()],
+    ids=["tumbling", "merging"],
+)
+def test_contents_and_keys_of_a_class_that_has_moved(
+    assigner: Any, kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+    spec = ApplySpec(ListingAll()) if kind == "elements" else AggregateSpec(Collecting())
+    harness = harness_of(assigner, spec, long_lived=False)
+    harness.process((Old("a"), Old("x")), 1)
+    harness.end_epoch()
+    monkeypatch.delitem(globals(), "Old")
+    set_moved_classes({f"{__name__}.Old": f"{__name__}.New"})
+    harness.crash()
+    harness.process((New("a"), New("y")), 2)
+    harness.watermark(100)
+    found: Any = harness.outputs
+    if kind == "elements":
+        ((key, records),) = found
+        assert type(key) is New
+        found = [[value for _, value in records]]
+    assert found == [[New("x"), New("y")]]
+    assert {type(each) for each in found[0]} == {New}

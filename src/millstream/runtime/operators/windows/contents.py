@@ -30,7 +30,7 @@ from millstream.functions.window_assigners import MergingWindowAssigner
 from millstream.runtime.operators.windows.assignment import StateWindows, TimeSection
 from millstream.state.key_codec import cache_key, decode_key, uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedValues
-from millstream.state.serializers import dumps, dumps_all, loads
+from millstream.state.serializers import dumps, dumps_all, load_stored, loads
 from millstream.state.value_state import CachedValues
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class MergingSets(CachedValues["CacheKey"]):
 
     def decoded(self, key: CacheKey, stored: bytes | None) -> MergingWindowSet:
         del key
-        entries = [] if stored is None else loads(stored)
+        entries = [] if stored is None else load_stored(stored)
         decode = self._codec.decode
         windows = {decode(window): states for window, states in entries}
         return MergingWindowSet(windows, sessions=self._sessions)
@@ -266,7 +266,7 @@ class SessionSets(CachedValues["CacheKey"]):
         if stored is None:
             return []
         decode = self._codec.decode
-        windows = sorted((decode(window), states) for window, states in loads(stored))
+        windows = sorted((decode(window), states) for window, states in load_stored(stored))
         return [self.make(key, window.start, window.end, states) for window, states in windows]
 
 
@@ -531,7 +531,7 @@ class Elements(SnapshotState):
                 if stored is None:
                     message = f"a chunk of the elements of window {namespace!r} is missing"
                     raise RuntimeError(message)
-                yield from loads(stored)
+                yield from load_stored(stored)
             yield from self._tails.get(slot, ())
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
@@ -625,7 +625,7 @@ class _AlignedWindow(CachedValues["CacheKey"]):
             stored = self.keyed.store.get_many(self.names(missing))
             for key, content in zip(missing, stored, strict=True):
                 if content is not None:
-                    self.cache[key] = loads(content)
+                    self.cache[key] = load_stored(content)
 
     def age(self) -> dict[Any, Any]:
         self.is_whole = self.is_whole and not self.old
@@ -699,7 +699,7 @@ class AlignedContents(SnapshotState):
             for name, content in self._scan(found):
                 key = decode_key(name[_KEY_AT:])
                 if cache_key(key) not in held:
-                    yield key, loads(content)
+                    yield key, load_stored(content)
         if bytes not in set(map(type, held)):  # the keys themselves
             yield from held.items()
             return
@@ -724,7 +724,7 @@ class AlignedContents(SnapshotState):
                     yield key, elements
                 before, elements = head, []
             if content:
-                elements += loads(content)
+                elements += load_stored(content)
 
     def one(self, window: int, key: CacheKey) -> Any:
         """Return the accumulator (or list) of one key that was just changed."""
@@ -732,7 +732,10 @@ class AlignedContents(SnapshotState):
         if not self._lists:
             return found.cache[key]
         chunks = self.keyed.scan_prefix(found.names([key])[0])
-        return [*chain.from_iterable(loads(each) for _, each in chunks), *found.cache.get(key, ())]
+        return [
+            *chain.from_iterable(load_stored(each) for _, each in chunks),
+            *found.cache.get(key, ()),
+        ]
 
     def drop(self, window: int) -> None:
         """Forget the window."""

@@ -44,7 +44,7 @@ from millstream.state.key_context import KeyContext
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.registry import META, read_sections, section_record, stored_record
 from millstream.state.rescale import key_and_rest, scan_in_steps, scan_state, timed_key_and_rest
-from millstream.state.serializers import loads
+from millstream.state.serializers import load_stored
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
@@ -480,7 +480,7 @@ class Migration:
             for name, content in self._scan(name)
         )
         for (last, encoded), parts in groupby(entries, lambda entry: entry[:2]):
-            contents = [loads(content) for _, _, content in parts]
+            contents = [load_stored(content) for _, _, content in parts]
             key, window = (
                 KeyContext.decode_cache_key(encoded),
                 TimeWindow(last - size + 1, last + 1),
@@ -560,25 +560,25 @@ class Migration:
             if not merges:
                 yield key, head, self._codec.decode(namespace), (namespace,)
                 continue
-            for window, states in loads(value):
+            for window, states in load_stored(value):
                 yield key, head, self._codec.decode(window), states
 
     def _content_of(self, head: bytes, states: StateWindows) -> Any:
         """Return what is kept of state windows; ``head`` is the name of any state of the key."""
         if not _holds_elements(self.stored):
             stored = self._get(_ACCUMULATORS, head, states[0])
-            return ABSENT if stored is None else loads(stored)
+            return ABSENT if stored is None else load_stored(stored)
         elements: list[Any] = []
         for namespace in states:
             header = self._get(_HEADERS, head, namespace)
             if header is None:
                 continue
-            for name in chunk_names(self._name(_CHUNKS, head, namespace), loads(header)[0]):
+            for name in chunk_names(self._name(_CHUNKS, head, namespace), load_stored(header)[0]):
                 stored = self._store.get(name)
                 if stored is None:
                     message = f"a chunk of the elements of window {namespace!r} is missing"
                     raise StateError(message)
-                elements.extend(loads(stored))
+                elements.extend(load_stored(stored))
         return elements or ABSENT
 
     def _name(self, state: str, head: bytes, namespace: bytes) -> bytes:
