@@ -28,26 +28,8 @@ from millstream.expressions.decimals import (
     wrap,
 )
 from millstream.expressions.java.calendars import zone_of
+from millstream.types import logical_types as lt
 from millstream.types.bitmaps import bitmap_text
-from millstream.types.logical_types import (
-    ArrayType,
-    BinaryType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    FloatType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    MultisetType,
-    RowType,
-    TimestampType,
-    TimeType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-)
 from millstream.types.structured_types import StructuredType
 from millstream.types.text_values import (
     NANOS_PER_DAY,
@@ -85,7 +67,7 @@ if TYPE_CHECKING:
     Cast: TypeAlias = Callable[[Any], Any]
 
 
-def text_function(type_: LogicalType, zone: str, style: TextStyle | None = None) -> Cast:
+def text_function(type_: lt.LogicalType, zone: str, style: TextStyle | None = None) -> Cast:
     """Return a function that writes values of that type that are not NULL.
 
     Args:
@@ -98,7 +80,7 @@ def text_function(type_: LogicalType, zone: str, style: TextStyle | None = None)
     """
     style = style or CAST_STYLE
 
-    def part(kind: LogicalType) -> Callable[[Any], str]:
+    def part(kind: lt.LogicalType) -> Callable[[Any], str]:
         inner, null = text_function(kind, zone, style), style.null
         return lambda value: null if value is None else inner(value)
 
@@ -106,12 +88,12 @@ def text_function(type_: LogicalType, zone: str, style: TextStyle | None = None)
     if leaf is not None:
         return leaf(type_, zone)
     parts = [part(child) for child in type_.children]
-    if isinstance(type_, ArrayType):
+    if isinstance(type_, lt.ArrayType):
         return lambda value: f"[{', '.join(map(parts[0], value))}]"
-    if isinstance(type_, MapType | MultisetType):
+    if isinstance(type_, lt.MapType | lt.MultisetType):
         key, item = parts[0], str if len(parts) == 1 else parts[1]
         return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
-    if not isinstance(type_, RowType):
+    if not isinstance(type_, lt.RowType):
         message = f"values of type {type_.as_summary_string()} have no text"
         raise ProgramError(message)
     before, after = style.row
@@ -218,19 +200,19 @@ _MILLI: Final = 1_000_000
 _HALF_MILLI: Final = _MILLI // 2
 
 
-def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
+def time_cast(source: lt.LogicalType, target: lt.LogicalType, zone: str) -> Callable[[Any], Any]:
     """A function that casts text, dates, times or timestamps to one of the latter; not of NULL.
 
     Raises:
         ProgramError: there is no such cast.
     """
     cast = _time_cast(source, target, zone)
-    if isinstance(target, TimestampType | LocalZonedTimestampType) and target.unit == "ns":
+    if isinstance(target, lt.TimestampType | lt.LocalZonedTimestampType) and target.unit == "ns":
         return lambda value: _within_nanos(cast(value), target)
     return cast
 
 
-def _within_nanos(nanos: int, target: LogicalType) -> int:
+def _within_nanos(nanos: int, target: lt.LogicalType) -> int:
     """The value, if a column of nanoseconds holds it."""
     if not -_NANOS_LIMIT <= nanos < _NANOS_LIMIT:
         name = target.with_nullability(True).as_summary_string()  # noqa: FBT003
@@ -239,11 +221,13 @@ def _within_nanos(nanos: int, target: LogicalType) -> int:
     return nanos
 
 
-def _time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
+def _time_cast(source: lt.LogicalType, target: lt.LogicalType, zone: str) -> Callable[[Any], Any]:
     if source.is_a(TypeFamily.CHARACTER_STRING):
         return _times_from_text(target, zone)
     to_nanos = _to_local_nanos(source, zone)
-    if isinstance(source, LocalZonedTimestampType) and isinstance(target, LocalZonedTimestampType):
+    if isinstance(source, lt.LocalZonedTimestampType) and isinstance(
+        target, lt.LocalZonedTimestampType
+    ):
         return _cut(target.precision)
     from_nanos = _from_local_nanos(target, zone)
     return lambda value: from_nanos(to_nanos(value))
@@ -260,43 +244,43 @@ def _whole_millis(nanos: int) -> int:
     return rounded if rounded < NANOS_PER_DAY else nanos // _MILLI * _MILLI
 
 
-def _times_from_text(target: LogicalType, zone: str) -> Callable[[Any], Any]:
-    if isinstance(target, DateType):
+def _times_from_text(target: lt.LogicalType, zone: str) -> Callable[[Any], Any]:
+    if isinstance(target, lt.DateType):
         return parse_date
-    if isinstance(target, TimeType):
+    if isinstance(target, lt.TimeType):
         cut_time = _cut(target.precision)
         return lambda text: cut_time(_whole_millis(parse_time(text)))
-    if isinstance(target, TimestampType):
+    if isinstance(target, lt.TimestampType):
         precision = target.precision
         return lambda text: parse_timestamp(text, precision)
-    if isinstance(target, LocalZonedTimestampType):
+    if isinstance(target, lt.LocalZonedTimestampType):
         digits, from_local = target.precision, zone_of(zone).from_local
         return lambda text: from_local(parse_timestamp(text, digits))
     raise _refusal(target)
 
 
-def _refusal(type_: LogicalType) -> ProgramError:
+def _refusal(type_: lt.LogicalType) -> ProgramError:
     return ProgramError(f"{type_.as_summary_string()} is no time")
 
 
-def _to_local_nanos(source: LogicalType, zone: str) -> Callable[[int], int]:
+def _to_local_nanos(source: lt.LogicalType, zone: str) -> Callable[[int], int]:
     """Nanoseconds since 1970-01-01 00:00:00 of the session's clock."""
-    if isinstance(source, DateType):
+    if isinstance(source, lt.DateType):
         return lambda days: days * NANOS_PER_DAY
-    if isinstance(source, LocalZonedTimestampType):
+    if isinstance(source, lt.LocalZonedTimestampType):
         return zone_of(zone).to_local
     return lambda nanos: nanos
 
 
-def _from_local_nanos(target: LogicalType, zone: str) -> Callable[[int], int]:
-    if isinstance(target, DateType):
+def _from_local_nanos(target: lt.LogicalType, zone: str) -> Callable[[int], int]:
+    if isinstance(target, lt.DateType):
         return lambda nanos: nanos // NANOS_PER_DAY
-    if isinstance(target, TimeType):
+    if isinstance(target, lt.TimeType):
         cut_time = _cut(target.precision)
         return lambda nanos: cut_time(nanos % NANOS_PER_DAY)
-    if isinstance(target, TimestampType):
+    if isinstance(target, lt.TimestampType):
         return _cut(target.precision)
-    if isinstance(target, LocalZonedTimestampType):
+    if isinstance(target, lt.LocalZonedTimestampType):
         cut, from_local = _cut(target.precision), zone_of(zone).from_local
         return lambda nanos: cut(from_local(nanos))
     raise _refusal(target)
@@ -307,7 +291,7 @@ _INT_BITS: Final = 32
 
 @lru_cache(maxsize=1000)
 def cast_function(  # noqa: PLR0911 - a table
-    source: LogicalType, target: LogicalType, zone: str
+    source: lt.LogicalType, target: lt.LogicalType, zone: str
 ) -> Cast:
     """A function that casts values that are not NULL; ValueError if a value does not fit.
 
@@ -320,7 +304,7 @@ def cast_function(  # noqa: PLR0911 - a table
         raise ProgramError(message)
     if source.with_nullability(True) == target.with_nullability(True):  # noqa: FBT003
         return _identity
-    if isinstance(target, CharType | VarCharType):
+    if isinstance(target, lt.CharType | lt.VarCharType):
         return _to_text(source, target, zone)
     if source.is_a(TypeFamily.CHARACTER_STRING):
         return _from_text(target, zone)
@@ -330,7 +314,7 @@ def cast_function(  # noqa: PLR0911 - a table
         return _nested(source, target, zone)
     if target.root is TypeRoot.BOOLEAN:
         return bool
-    if isinstance(target, BinaryType | VarBinaryType):
+    if isinstance(target, lt.BinaryType | lt.VarBinaryType):
         return sized_bytes(target)
     if target.is_a(TypeFamily.INTERVAL):
         return _to_interval(source, target)
@@ -344,42 +328,42 @@ def _identity(value: Any) -> Any:
 # -- text and bytes ---------------------------------------------------------------------------
 
 
-def _to_text(source: LogicalType, target: CharType | VarCharType, zone: str) -> Cast:
+def _to_text(source: lt.LogicalType, target: lt.CharType | lt.VarCharType, zone: str) -> Cast:
     write = text_function(source, zone)
     length = target.length
-    if isinstance(target, CharType):
+    if isinstance(target, lt.CharType):
         return lambda value: write(value)[:length].ljust(length)
     return lambda value: write(value)[:length]
 
 
-def sized_bytes(target: BinaryType | VarBinaryType) -> Cast:
+def sized_bytes(target: lt.BinaryType | lt.VarBinaryType) -> Cast:
     """Return what cuts bytes to the length of a type, and fills up those of BINARY with zeros."""
     length = target.length
-    if isinstance(target, BinaryType):
+    if isinstance(target, lt.BinaryType):
         return lambda value: value[:length].ljust(length, b"\0")
     return lambda value: value[:length]
 
 
-def _from_text(target: LogicalType, zone: str) -> Cast:  # noqa: PLR0911 - a table
+def _from_text(target: lt.LogicalType, zone: str) -> Cast:  # noqa: PLR0911 - a table
     name = target.with_nullability(True).as_summary_string()  # noqa: FBT003
     if is_integer(target):
         bits = bits_of(target)
         return lambda text: parse_integer(text, bits, name)
-    if isinstance(target, DecimalType):
+    if isinstance(target, lt.DecimalType):
         return _decimal_of_text(target, name)
-    if isinstance(target, BinaryType | VarBinaryType):
+    if isinstance(target, lt.BinaryType | lt.VarBinaryType):
         size = sized_bytes(target)
         return lambda text: size(text.encode())
-    if isinstance(target, FloatType):
+    if isinstance(target, lt.FloatType):
         return lambda text: to_float32(parse_double(text, name))
     if target.root is TypeRoot.DOUBLE:
         return parse_double
     if target.root is TypeRoot.BOOLEAN:
         return parse_boolean
-    return time_cast(VarCharType(), target, zone)
+    return time_cast(lt.VarCharType(), target, zone)
 
 
-def _decimal_of_text(target: DecimalType, name: str) -> Cast:
+def _decimal_of_text(target: lt.DecimalType, name: str) -> Cast:
     def cast(text: str) -> Decimal:
         fitted = fit(parse_decimal(text), target)
         if fitted is None:
@@ -393,7 +377,7 @@ def _decimal_of_text(target: DecimalType, name: str) -> Cast:
 # -- numbers ----------------------------------------------------------------------------------
 
 
-def _to_number(source: LogicalType, target: LogicalType) -> Cast:
+def _to_number(source: lt.LogicalType, target: lt.LogicalType) -> Cast:
     unit = interval_unit(source)
     if unit is not None:
         inner = _number_to(target)
@@ -413,15 +397,15 @@ def _towards_zero(value: int, unit: int) -> int:
 
 
 def _number_to(
-    target: LogicalType, whole: Callable[[Any], int] = int, decimal: Cast = Decimal
+    target: lt.LogicalType, whole: Callable[[Any], int] = int, decimal: Cast = Decimal
 ) -> Cast:
     """From numbers, and from truth values, which Python counts among them."""
     if is_integer(target):
         bits = bits_of(target)
         return lambda value: wrap(whole(value), bits)
-    if isinstance(target, DecimalType):
+    if isinstance(target, lt.DecimalType):
         return lambda value: fit(decimal(value), target)
-    return to_float32 if isinstance(target, FloatType) else float
+    return to_float32 if isinstance(target, lt.FloatType) else float
 
 
 def _saturated(value: float, bits: int) -> int:
@@ -453,17 +437,17 @@ _UNITS: Final = {
 }
 
 
-def interval_unit(type_: LogicalType) -> int | None:
+def interval_unit(type_: lt.LogicalType) -> int | None:
     """Months or milliseconds that the number 1 stands for in an interval; None for other types."""
-    if isinstance(type_, YearMonthIntervalType | DayTimeIntervalType):
+    if isinstance(type_, lt.YearMonthIntervalType | lt.DayTimeIntervalType):
         return _UNITS[type_.units.split(" ")[-1]]
     return None
 
 
-def _to_interval(source: LogicalType, target: LogicalType) -> Cast:
+def _to_interval(source: lt.LogicalType, target: lt.LogicalType) -> Cast:
     unit = interval_unit(target)
     assert unit is not None  # noqa: S101 - the target is an interval
-    bits = 32 if isinstance(target, YearMonthIntervalType) else 64
+    bits = 32 if isinstance(target, lt.YearMonthIntervalType) else 64
     if source.is_a(TypeFamily.INTERVAL):
         return _identity
     return lambda value: wrap(int(value * unit), bits)
@@ -472,25 +456,25 @@ def _to_interval(source: LogicalType, target: LogicalType) -> Cast:
 # -- arrays, maps, rows -----------------------------------------------------------------------
 
 
-def _nullable(source: LogicalType, target: LogicalType, zone: str) -> Cast:
+def _nullable(source: lt.LogicalType, target: lt.LogicalType, zone: str) -> Cast:
     if source.root is TypeRoot.NULL:
         return _identity
     inner = cast_function(source, target, zone)
     return lambda value: None if value is None else inner(value)
 
 
-def _nested(source: LogicalType, target: LogicalType, zone: str) -> Cast:
+def _nested(source: lt.LogicalType, target: lt.LogicalType, zone: str) -> Cast:
     parts = [
         _nullable(one, other, zone)
         for one, other in zip(source.children, target.children, strict=True)
     ]
-    if isinstance(target, ArrayType):
+    if isinstance(target, lt.ArrayType):
         return lambda value: tuple(map(parts[0], value))
-    if isinstance(target, MultisetType):
+    if isinstance(target, lt.MultisetType):
         return lambda value: {parts[0](key): count for key, count in value.items()}
-    if isinstance(target, MapType):
+    if isinstance(target, lt.MapType):
         return lambda value: {parts[0](key): parts[1](item) for key, item in value.items()}
-    assert isinstance(target, RowType)  # noqa: S101 - supports_explicit_cast
+    assert isinstance(target, lt.RowType)  # noqa: S101 - supports_explicit_cast
     return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
 
 
@@ -563,15 +547,17 @@ def cast_column(info: CallInfo, column: Any) -> Any:  # noqa: PLR0911 - a table
         return pa.scalar(None, target.to_arrow())
     if source.with_nullability(target.is_nullable) == target:
         return column
-    if isinstance(target, CharType | VarCharType):
+    if isinstance(target, lt.CharType | lt.VarCharType):
         return _column_to_text(info, column, source, target)
-    if isinstance(source, CharType | VarCharType):
+    if isinstance(source, lt.CharType | lt.VarCharType):
         return _column_from_text(column, target)
     if target.is_a(TypeFamily.NUMERIC):
         return _column_to_number(column, source, target)
     if target.root is TypeRoot.BOOLEAN:
         return pc.not_equal(column, pa.scalar(0, column.type))
-    if isinstance(source, BinaryType | VarBinaryType) and isinstance(target, VarBinaryType):
+    if isinstance(source, lt.BinaryType | lt.VarBinaryType) and isinstance(
+        target, lt.VarBinaryType
+    ):
         return column if source.length <= target.length else NotImplemented
     return _to_time(info, column, source, target)
 
@@ -579,40 +565,40 @@ def cast_column(info: CallInfo, column: Any) -> Any:  # noqa: PLR0911 - a table
 # -- text -------------------------------------------------------------------------------------
 
 
-def _column_to_text(info: CallInfo, column: Any, source: LogicalType, target: Any) -> Any:
+def _column_to_text(info: CallInfo, column: Any, source: lt.LogicalType, target: Any) -> Any:
     text = _text(info, column, source)
     if text is NotImplemented:
         return text
-    known = isinstance(source, CharType | VarCharType) and source.length <= target.length
-    if isinstance(target, VarCharType) and (known or target.length == VarCharType().length):
+    known = isinstance(source, lt.CharType | lt.VarCharType) and source.length <= target.length
+    if isinstance(target, lt.VarCharType) and (known or target.length == lt.VarCharType().length):
         return text
     return text_of_length(text, target)
 
 
-def text_of_length(text: Any, kind: CharType | VarCharType) -> Any:
+def text_of_length(text: Any, kind: lt.CharType | lt.VarCharType) -> Any:
     """Texts cut to the length of a type, and those of CHAR filled up with blanks."""
-    if isinstance(kind, CharType):
+    if isinstance(kind, lt.CharType):
         text = pc.utf8_rpad(text, kind.length, " ")
     return pc.utf8_slice_codeunits(text, 0, kind.length)
 
 
-def _text(info: CallInfo, column: Any, source: LogicalType) -> Any:  # noqa: PLR0911 - a table
+def _text(info: CallInfo, column: Any, source: lt.LogicalType) -> Any:  # noqa: PLR0911 - a table
     """The column in the format of its type."""
-    if isinstance(source, CharType | VarCharType):
+    if isinstance(source, lt.CharType | lt.VarCharType):
         return column
     if is_integer(source):
         return column.cast(pa.string())
-    if isinstance(source, DateType):
+    if isinstance(source, lt.DateType):
         return column.cast(pa.string()) if has_plain_years(column) else NotImplemented
     if source.root is TypeRoot.BOOLEAN:
         return pc.if_else(column, "TRUE", "FALSE")
-    if isinstance(source, DecimalType) and source.scale <= _PLAIN_SCALE:
+    if isinstance(source, lt.DecimalType) and source.scale <= _PLAIN_SCALE:
         return column.cast(pa.string())
     if source.root is TypeRoot.DOUBLE:
         return _double_text(column)
-    if isinstance(source, TimestampType):
+    if isinstance(source, lt.TimestampType):
         return _timestamp_text(column, source.precision)
-    if isinstance(source, LocalZonedTimestampType):
+    if isinstance(source, lt.LocalZonedTimestampType):
         local = local_column(column, info.context.time_zone)
         return NotImplemented if local is None else _timestamp_text(local, source.precision)
     return NotImplemented
@@ -639,11 +625,11 @@ def _timestamp_text(column: Any, precision: int) -> Any:
     return pc.utf8_slice_codeunits(text, 0, -surplus)
 
 
-def _column_from_text(column: Any, target: LogicalType) -> Any:
+def _column_from_text(column: Any, target: lt.LogicalType) -> Any:
     """Text that is plainly a number; all else is left to the parsers."""
     integer = is_integer(target)
     if not integer and target.root is not TypeRoot.DOUBLE:
-        if isinstance(target, VarBinaryType) and target.length == VarBinaryType().length:
+        if isinstance(target, lt.VarBinaryType) and target.length == lt.VarBinaryType().length:
             return column.cast(pa.binary())
         return NotImplemented
     plain = pc.match_substring_regex(column, _INTEGER_TEXT if integer else _DOUBLE_TEXT)
@@ -664,14 +650,14 @@ def _all_true(mask: Any) -> bool:
 # -- numbers ----------------------------------------------------------------------------------
 
 
-def _column_to_number(column: Any, source: LogicalType, target: LogicalType) -> Any:  # noqa: PLR0911
-    if isinstance(target, DecimalType):
-        if isinstance(source, DecimalType):
+def _column_to_number(column: Any, source: lt.LogicalType, target: lt.LogicalType) -> Any:  # noqa: PLR0911
+    if isinstance(target, lt.DecimalType):
+        if isinstance(source, lt.DecimalType):
             return fit_column(column, target)
         if source.root is TypeRoot.BOOLEAN:
             return to_decimal_column(column.cast(pa.int64()), target)
         return to_decimal_column(column, target) if is_integer(source) else NotImplemented
-    if isinstance(source, DecimalType):
+    if isinstance(source, lt.DecimalType):
         return _from_decimal(column, source, target)
     if source.is_a(TypeFamily.APPROXIMATE_NUMERIC) and is_integer(target):
         return _truncated(column, target)
@@ -680,7 +666,7 @@ def _column_to_number(column: Any, source: LogicalType, target: LogicalType) -> 
     return NotImplemented
 
 
-def _truncated(column: Any, target: LogicalType) -> Any:
+def _truncated(column: Any, target: lt.LogicalType) -> Any:
     """Floating-point numbers cut towards zero as Java does: to 32 or 64 bits, then to fewer."""
     if isinstance(column, pa.Scalar):
         return NotImplemented
@@ -697,7 +683,7 @@ def _truncated(column: Any, target: LogicalType) -> Any:
     return pa.array(longs.astype(target.to_arrow().to_pandas_dtype()), mask=mask)
 
 
-def _from_decimal(column: Any, source: DecimalType, target: LogicalType) -> Any:
+def _from_decimal(column: Any, source: lt.DecimalType, target: lt.LogicalType) -> Any:
     if is_integer(target) and source.precision <= _LONG_DIGITS:
         longs = pc.cast(column, pa.int64(), safe=False)
         return pc.cast(longs, target.to_arrow(), safe=False)
@@ -719,32 +705,32 @@ def _unscaled(column: pa.Array) -> NDArray[np.float64]:
 # -- times ------------------------------------------------------------------------------------
 
 
-def _to_time(info: CallInfo, column: Any, source: LogicalType, target: LogicalType) -> Any:
-    if isinstance(source, LocalZonedTimestampType) and not isinstance(
-        target, LocalZonedTimestampType
+def _to_time(info: CallInfo, column: Any, source: lt.LogicalType, target: lt.LogicalType) -> Any:
+    if isinstance(source, lt.LocalZonedTimestampType) and not isinstance(
+        target, lt.LocalZonedTimestampType
     ):
         local = local_column(column, info.context.time_zone)
         if local is None:
             return NotImplemented
-        return _from_local(local, TimestampType(source.precision), target)
-    if isinstance(target, LocalZonedTimestampType) and not isinstance(
-        source, LocalZonedTimestampType
+        return _from_local(local, lt.TimestampType(source.precision), target)
+    if isinstance(target, lt.LocalZonedTimestampType) and not isinstance(
+        source, lt.LocalZonedTimestampType
     ):
         if not is_utc(info.context.time_zone):
             return NotImplemented  # Arrow moves local times that do not exist elsewhere
-        local = _from_local(column, source, TimestampType(target.precision))
+        local = _from_local(column, source, lt.TimestampType(target.precision))
         return local if local is NotImplemented else local.cast(target.to_arrow())
     return _from_local(column, source, target)
 
 
-def _from_local(column: Any, source: LogicalType, target: LogicalType) -> Any:
-    if isinstance(target, DateType) and isinstance(source, TimestampType):
+def _from_local(column: Any, source: lt.LogicalType, target: lt.LogicalType) -> Any:
+    if isinstance(target, lt.DateType) and isinstance(source, lt.TimestampType):
         return column.cast(pa.date32(), safe=False)
-    if not isinstance(target, TimestampType | LocalZonedTimestampType):
+    if not isinstance(target, lt.TimestampType | lt.LocalZonedTimestampType):
         return NotImplemented
-    if isinstance(source, DateType):
+    if isinstance(source, lt.DateType):
         return column.cast(target.to_arrow())
-    if not isinstance(source, TimestampType | LocalZonedTimestampType):
+    if not isinstance(source, lt.TimestampType | lt.LocalZonedTimestampType):
         return NotImplemented
     if source.precision <= target.precision:
         wanted = target.to_arrow()
@@ -752,7 +738,7 @@ def _from_local(column: Any, source: LogicalType, target: LogicalType) -> Any:
     return _cut_column(column, target)
 
 
-def _cut_column(column: Any, target: TimestampType | LocalZonedTimestampType) -> Any:
+def _cut_column(column: Any, target: lt.TimestampType | lt.LocalZonedTimestampType) -> Any:
     """Timestamps with fewer digits of the second, cut towards the past."""
     if target.precision not in {_MILLIS, _MICROS}:
         return NotImplemented

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types import logical_types as lt
 from millstream.types.bitmaps import (
     BitmapType,
     VariantType,
@@ -25,27 +26,6 @@ from millstream.types.bitmaps import (
     is_bitmap,
 )
 from millstream.types.columns import as_key
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    IntType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    MultisetType,
-    NullType,
-    RowField,
-    RowType,
-    TimestampType,
-    TimeType,
-)
 from millstream.types.row import Row, row_class
 from millstream.types.structured_types import StructuredType, has_class, python_class
 from millstream.types.time import Duration, Instant
@@ -72,7 +52,7 @@ _MICROS: Final = 6
 
 
 @lru_cache(maxsize=1000)
-def to_external(type_: LogicalType) -> Callable[[Any], Any]:
+def to_external(type_: lt.LogicalType) -> Callable[[Any], Any]:
     """A function from values as SQL's functions have them to what programs see; NULL stays None.
 
     DATE becomes ``datetime.date``, TIME ``datetime.time``, TIMESTAMP a naive and TIMESTAMP_LTZ an
@@ -87,16 +67,16 @@ def to_external(type_: LogicalType) -> Callable[[Any], Any]:
     return lambda value: None if value is None else convert(value)
 
 
-def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
+def _to_external(type_: lt.LogicalType) -> Callable[[Any], Any] | None:
     """None if values stay as they are."""
-    if isinstance(type_, ArrayType):
+    if isinstance(type_, lt.ArrayType):
         item = to_external(type_.element)
         return lambda value: list(map(item, value))
-    if isinstance(type_, MapType | MultisetType):
+    if isinstance(type_, lt.MapType | lt.MultisetType):
         key = to_external(type_.children[0])
-        other = to_external(type_.children[-1] if isinstance(type_, MapType) else IntType())
+        other = to_external(type_.children[-1] if isinstance(type_, lt.MapType) else lt.IntType())
         return _map_maker(type_.children[0], key, other)
-    if isinstance(type_, RowType):
+    if isinstance(type_, lt.RowType):
         parts = [to_external(child) for child in type_.children]
         found = python_class(type_) if isinstance(type_, StructuredType) else None
         if found is not None:
@@ -107,7 +87,7 @@ def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
 
 
 def _map_maker(
-    kind: LogicalType, key: Callable[[Any], Any], other: Callable[[Any], Any]
+    kind: lt.LogicalType, key: Callable[[Any], Any], other: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
     def make(value: Any) -> Any:
         try:
@@ -174,7 +154,7 @@ _TO_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
 
 
 @lru_cache(maxsize=1000)
-def from_external(type_: LogicalType) -> Callable[[Any], Any]:
+def from_external(type_: lt.LogicalType) -> Callable[[Any], Any]:
     """A function from what programs give to values as SQL's functions have them; None stays NULL.
 
     It takes what ``to_external`` gives, numpy's scalars, ints for other numbers, tuples, lists
@@ -197,21 +177,21 @@ def from_external(type_: LogicalType) -> Callable[[Any], Any]:
     return checked
 
 
-def _from_external(type_: LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
-    if isinstance(type_, ArrayType):
+def _from_external(type_: lt.LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
+    if isinstance(type_, lt.ArrayType):
         item = from_external(type_.element)
         return lambda value: tuple(map(item, _sequence(value)))
-    if isinstance(type_, MapType | MultisetType):
+    if isinstance(type_, lt.MapType | lt.MultisetType):
         key = from_external(type_.children[0])
-        other = from_external(type_.children[-1] if isinstance(type_, MapType) else IntType())
+        other = from_external(type_.children[-1] if isinstance(type_, lt.MapType) else lt.IntType())
         return lambda value: {key(k): other(v) for k, v in value.items()}
-    if isinstance(type_, RowType):
+    if isinstance(type_, lt.RowType):
         return _row_taker(type_)
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, lt.DecimalType):
         return _decimal_taker(type_)
     if type_.is_a(TypeFamily.INTEGER_NUMERIC):
         return _integer_taker(type_)
-    if isinstance(type_, TimestampType | LocalZonedTimestampType):
+    if isinstance(type_, lt.TimestampType | lt.LocalZonedTimestampType):
         return _timestamp_taker(type_)
     return _FROM_EXTERNAL[type_.root]
 
@@ -225,7 +205,7 @@ def _sequence(value: Any) -> Sequence[Any]:
     return value
 
 
-def _row_taker(type_: RowType) -> Callable[[Any], Any]:
+def _row_taker(type_: lt.RowType) -> Callable[[Any], Any]:
     parts = [from_external(child) for child in type_.children]
     names = type_.names
 
@@ -247,7 +227,7 @@ def _row_taker(type_: RowType) -> Callable[[Any], Any]:
     return take
 
 
-def _decimal_taker(type_: DecimalType) -> Callable[[Any], Any]:
+def _decimal_taker(type_: lt.DecimalType) -> Callable[[Any], Any]:
     unit = Decimal(1).scaleb(-type_.scale)
     limit = Decimal(10) ** (type_.precision - type_.scale)
 
@@ -265,7 +245,7 @@ def _decimal_taker(type_: DecimalType) -> Callable[[Any], Any]:
     return take
 
 
-def _integer_taker(type_: LogicalType) -> Callable[[Any], Any]:
+def _integer_taker(type_: lt.LogicalType) -> Callable[[Any], Any]:
     half = 1 << (INTEGER_BITS[type_.root] - 1)
 
     def take(value: Any) -> int:
@@ -279,8 +259,8 @@ def _integer_taker(type_: LogicalType) -> Callable[[Any], Any]:
     return take
 
 
-def _timestamp_taker(type_: TimestampType | LocalZonedTimestampType) -> Callable[[Any], Any]:
-    zoned = isinstance(type_, LocalZonedTimestampType)
+def _timestamp_taker(type_: lt.TimestampType | lt.LocalZonedTimestampType) -> Callable[[Any], Any]:
+    zoned = isinstance(type_, lt.LocalZonedTimestampType)
     step: int = 10 ** (9 - type_.precision)
 
     def take(value: Any) -> int:
@@ -378,7 +358,7 @@ _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
 # -- the type of a value ----------------------------------------------------------------------
 
 
-def type_of_value(value: Any) -> LogicalType:  # noqa: C901, PLR0911 - a table
+def type_of_value(value: Any) -> lt.LogicalType:  # noqa: C901, PLR0911 - a table
     """The type of a Python value as a literal, as ``lit`` gives it.
 
     It is the narrowest of Flink's types that the value is read as: INT or BIGINT for an int,
@@ -388,19 +368,19 @@ def type_of_value(value: Any) -> LogicalType:  # noqa: C901, PLR0911 - a table
         ProgramError: the value is of no type of SQL.
     """
     if value is None:
-        return NullType()
+        return lt.NullType()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return _integer_type(int(value))
     if isinstance(value, Decimal):
         return _decimal_type(value)
     if isinstance(value, dt.datetime):
         digits = _MILLIS if value.microsecond % 1000 == 0 else _MICROS
-        cls = TimestampType if value.tzinfo is None else LocalZonedTimestampType
+        cls = lt.TimestampType if value.tzinfo is None else lt.LocalZonedTimestampType
         return cls(digits, nullable=False)
     if isinstance(value, str):
-        return CharType(len(value), nullable=False)
+        return lt.CharType(len(value), nullable=False)
     if isinstance(value, bytes | bytearray):
-        return BinaryType(len(value), nullable=False)
+        return lt.BinaryType(len(value), nullable=False)
     if isinstance(value, list | tuple | dict):
         return _collection_type(value)
     for cls, type_ in _SIMPLE:
@@ -412,51 +392,51 @@ def type_of_value(value: Any) -> LogicalType:  # noqa: C901, PLR0911 - a table
     raise ProgramError(message)
 
 
-_SIMPLE: Final[tuple[tuple[Any, LogicalType], ...]] = (
-    (bool | np.bool_, BooleanType(nullable=False)),
-    (float | np.floating, DoubleType(nullable=False)),
-    (dt.date, DateType(nullable=False)),
-    (dt.time, TimeType(0, nullable=False)),
-    (dt.timedelta | Duration, DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=False)),
-    (Instant, LocalZonedTimestampType(9, nullable=False)),
+_SIMPLE: Final[tuple[tuple[Any, lt.LogicalType], ...]] = (
+    (bool | np.bool_, lt.BooleanType(nullable=False)),
+    (float | np.floating, lt.DoubleType(nullable=False)),
+    (dt.date, lt.DateType(nullable=False)),
+    (dt.time, lt.TimeType(0, nullable=False)),
+    (dt.timedelta | Duration, lt.DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=False)),
+    (Instant, lt.LocalZonedTimestampType(9, nullable=False)),
     (Variant, VariantType(nullable=False)),
 )
 
 
-def _integer_type(value: int) -> LogicalType:
+def _integer_type(value: int) -> lt.LogicalType:
     if -_INT_LIMIT <= value < _INT_LIMIT:
-        return IntType(nullable=False)
+        return lt.IntType(nullable=False)
     if -_LONG_LIMIT <= value < _LONG_LIMIT:
-        return BigIntType(nullable=False)
-    return DecimalType(min(len(str(abs(value))), 38), 0, nullable=False)
+        return lt.BigIntType(nullable=False)
+    return lt.DecimalType(min(len(str(abs(value))), 38), 0, nullable=False)
 
 
-def _decimal_type(value: Decimal) -> LogicalType:
+def _decimal_type(value: Decimal) -> lt.LogicalType:
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         message = f"{value} is no value of SQL"
         raise ProgramError(message)
     scale = max(-exponent, 0)
-    return DecimalType(max(len(digits) + max(exponent, 0), scale, 1), scale, nullable=False)
+    return lt.DecimalType(max(len(digits) + max(exponent, 0), scale, 1), scale, nullable=False)
 
 
-def _collection_type(value: Any) -> LogicalType:
+def _collection_type(value: Any) -> lt.LogicalType:
     if isinstance(value, dict):
-        return MapType(
+        return lt.MapType(
             _common_of_values(value, value),
             _common_of_values(value.values(), value),
             nullable=False,
         )
     if isinstance(value, list) and not isinstance(value, Row):
-        return ArrayType(_common_of_values(value, value), nullable=False)
+        return lt.ArrayType(_common_of_values(value, value), nullable=False)
     names = value.get_field_names() if isinstance(value, Row) else None
     names = names or [f"f{i}" for i in range(len(value))]
     pairs = zip(names, value, strict=True)
-    fields = tuple(RowField(str(name), type_of_value(item)) for name, item in pairs)
-    return RowType(fields, nullable=False)
+    fields = tuple(lt.RowField(str(name), type_of_value(item)) for name, item in pairs)
+    return lt.RowType(fields, nullable=False)
 
 
-def _common_of_values(values: Any, whole: Any) -> LogicalType:
+def _common_of_values(values: Any, whole: Any) -> lt.LogicalType:
     types = [type_of_value(value) for value in values]
     common = common_type(types) if types else None
     if common is None:

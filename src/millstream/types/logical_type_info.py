@@ -12,34 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types import logical_types as lt
 from millstream.types.basic_types import DecimalTypeInfo
 from millstream.types.columns import as_type
 from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo
 from millstream.types.external_values import from_external, to_external
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    NullType,
-    RawType,
-    RowField,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-)
 from millstream.types.type_information import (
     ArrowTypeInfo,
     BasicArrayTypeInfo,
@@ -61,7 +38,7 @@ if TYPE_CHECKING:
 class LogicalTypeInfo(TypeInformation):
     """A column of a table: Arrow as SQL has it, Python values as programs see them."""
 
-    def __init__(self, type_: LogicalType) -> None:
+    def __init__(self, type_: lt.LogicalType) -> None:
         """Take the logical type."""
         self.type = type_
 
@@ -92,18 +69,18 @@ class LogicalTypeInfo(TypeInformation):
 
 
 #: Types of streams with the logical type of the same columns and values.
-_PAIRS: Final[tuple[tuple[TypeInformation, LogicalType], ...]] = (
-    (Types.STRING(), VarCharType()),
-    (Types.BOOLEAN(), BooleanType()),
-    (Types.BYTE(), TinyIntType()),
-    (Types.SHORT(), SmallIntType()),
-    (Types.INT(), IntType()),
-    (Types.LONG(), BigIntType()),
-    (Types.FLOAT(), FloatType()),
-    (Types.DOUBLE(), DoubleType()),
-    (Types.SQL_DATE(), DateType()),
-    (Types.PICKLED_BYTE_ARRAY(), RawType()),
-    (Types.PRIMITIVE_ARRAY(Types.BYTE()), VarBinaryType()),
+_PAIRS: Final[tuple[tuple[TypeInformation, lt.LogicalType], ...]] = (
+    (Types.STRING(), lt.VarCharType()),
+    (Types.BOOLEAN(), lt.BooleanType()),
+    (Types.BYTE(), lt.TinyIntType()),
+    (Types.SHORT(), lt.SmallIntType()),
+    (Types.INT(), lt.IntType()),
+    (Types.LONG(), lt.BigIntType()),
+    (Types.FLOAT(), lt.FloatType()),
+    (Types.DOUBLE(), lt.DoubleType()),
+    (Types.SQL_DATE(), lt.DateType()),
+    (Types.PICKLED_BYTE_ARRAY(), lt.RawType()),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), lt.VarBinaryType()),
 )
 _OF_ROOT: Final = {type_.root: info for info, type_ in _PAIRS} | {
     TypeRoot.CHAR: Types.STRING(),
@@ -111,36 +88,36 @@ _OF_ROOT: Final = {type_.root: info for info, type_ in _PAIRS} | {
 }
 
 
-def type_info_of(type_: LogicalType) -> TypeInformation:
+def type_info_of(type_: lt.LogicalType) -> TypeInformation:
     """The type of a stream whose records or columns are of that logical type.
 
     Its columns have the Arrow types of the logical type; the fields of a ROW are columns.
     """
-    if isinstance(type_, RowType):
+    if isinstance(type_, lt.RowType):
         return RowTypeInfo([type_info_of(field.type) for field in type_], type_.names)
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, lt.DecimalType):
         return DecimalTypeInfo(type_.precision, type_.scale)
-    if isinstance(type_, ArrayType):
+    if isinstance(type_, lt.ArrayType):
         return ListTypeInfo(type_info_of(type_.element))
-    if isinstance(type_, MapType):
+    if isinstance(type_, lt.MapType):
         return MapTypeInfo(type_info_of(type_.key), type_info_of(type_.value))
-    if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.unit == "us":
-        zoned = isinstance(type_, LocalZonedTimestampType)
+    if isinstance(type_, lt.TimestampType | lt.LocalZonedTimestampType) and type_.unit == "us":
+        zoned = isinstance(type_, lt.LocalZonedTimestampType)
         return Types.TIMESTAMP_LTZ() if zoned else Types.SQL_TIMESTAMP()
     return _OF_ROOT.get(type_.root) or LogicalTypeInfo(type_)
 
 
-_OF_INFO: Final[dict[TypeInformation, LogicalType]] = dict(_PAIRS) | {
-    Types.CHAR(): VarCharType(),
-    Types.BIG_DEC(): DecimalType(38, 18),
-    Types.SQL_TIME(): TimeType(6),
-    Types.SQL_TIMESTAMP(): TimestampType(6),
-    Types.TIMESTAMP_LTZ(): LocalZonedTimestampType(6),
-    Types.INSTANT(): LocalZonedTimestampType(9),
+_OF_INFO: Final[dict[TypeInformation, lt.LogicalType]] = dict(_PAIRS) | {
+    Types.CHAR(): lt.VarCharType(),
+    Types.BIG_DEC(): lt.DecimalType(38, 18),
+    Types.SQL_TIME(): lt.TimeType(6),
+    Types.SQL_TIMESTAMP(): lt.TimestampType(6),
+    Types.TIMESTAMP_LTZ(): lt.LocalZonedTimestampType(6),
+    Types.INSTANT(): lt.LocalZonedTimestampType(9),
 }
 
 
-def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a table
+def logical_type_of(info: TypeInformation) -> lt.LogicalType:  # noqa: PLR0911 - a table
     """The logical type of a stream's records, nullable.
 
     Rows, tuples and dataclasses become ROW; Python objects without columns become RAW; ``BIG_DEC``
@@ -150,51 +127,53 @@ def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a 
         return info.type
     if isinstance(info, CompositeTypeInfo):
         pairs = zip(info.get_field_names(), info.get_field_types(), strict=True)
-        return RowType(tuple(RowField(name, logical_type_of(inner)) for name, inner in pairs))
+        return lt.RowType(tuple(lt.RowField(name, logical_type_of(inner)) for name, inner in pairs))
     if isinstance(info, DecimalTypeInfo):
         decimal = info.arrow_type
-        return DecimalType(decimal.precision, decimal.scale)
+        return lt.DecimalType(decimal.precision, decimal.scale)
     if isinstance(info, MapTypeInfo):
-        return MapType(logical_type_of(info.key_type_info), logical_type_of(info.value_type_info))
+        return lt.MapType(
+            logical_type_of(info.key_type_info), logical_type_of(info.value_type_info)
+        )
     if isinstance(info, ArrowTypeInfo):
         return logical_type_of_arrow(info.arrow_type)
     sequences = ListTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo | PrimitiveArrayTypeInfo
     if isinstance(info, sequences):
         if pa.types.is_binary(info.arrow_type):
-            return VarBinaryType()
-        return ArrayType(logical_type_of(info.elem_type))
+            return lt.VarBinaryType()
+        return lt.ArrayType(logical_type_of(info.elem_type))
     return _OF_INFO[info]
 
 
-_OF_ARROW: Final[dict[pa.DataType, LogicalType]] = {
-    pa.null(): NullType(),
-    pa.bool_(): BooleanType(),
-    pa.int8(): TinyIntType(),
-    pa.int16(): SmallIntType(),
-    pa.int32(): IntType(),
-    pa.int64(): BigIntType(),
-    pa.uint8(): SmallIntType(),
-    pa.uint16(): IntType(),
-    pa.uint32(): BigIntType(),
-    pa.uint64(): DecimalType(20, 0),
-    pa.float16(): FloatType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): VarCharType(),
-    pa.large_string(): VarCharType(),
-    pa.string_view(): VarCharType(),
-    pa.binary(): VarBinaryType(),
-    pa.large_binary(): VarBinaryType(),
-    pa.binary_view(): VarBinaryType(),
-    pa.date32(): DateType(),
-    pa.date64(): DateType(),
+_OF_ARROW: Final[dict[pa.DataType, lt.LogicalType]] = {
+    pa.null(): lt.NullType(),
+    pa.bool_(): lt.BooleanType(),
+    pa.int8(): lt.TinyIntType(),
+    pa.int16(): lt.SmallIntType(),
+    pa.int32(): lt.IntType(),
+    pa.int64(): lt.BigIntType(),
+    pa.uint8(): lt.SmallIntType(),
+    pa.uint16(): lt.IntType(),
+    pa.uint32(): lt.BigIntType(),
+    pa.uint64(): lt.DecimalType(20, 0),
+    pa.float16(): lt.FloatType(),
+    pa.float32(): lt.FloatType(),
+    pa.float64(): lt.DoubleType(),
+    pa.string(): lt.VarCharType(),
+    pa.large_string(): lt.VarCharType(),
+    pa.string_view(): lt.VarCharType(),
+    pa.binary(): lt.VarBinaryType(),
+    pa.large_binary(): lt.VarBinaryType(),
+    pa.binary_view(): lt.VarBinaryType(),
+    pa.date32(): lt.DateType(),
+    pa.date64(): lt.DateType(),
 }
 _UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def logical_type_of_arrow(  # noqa: C901, PLR0911 - a table
     data_type: pa.DataType, *, nullable: bool = True
-) -> LogicalType:
+) -> lt.LogicalType:
     """The logical type that holds the values of an Arrow column.
 
     Its own Arrow type may differ (large strings, dictionaries, seconds, the next wider integer for
@@ -207,38 +186,38 @@ def logical_type_of_arrow(  # noqa: C901, PLR0911 - a table
     found = _OF_ARROW.get(data_type)
     if found is not None:
         return found.with_nullability(nullable)
-    if kinds.is_decimal(data_type) and data_type.precision <= DecimalType(38).precision:
-        return DecimalType(data_type.precision, data_type.scale, nullable=nullable)
+    if kinds.is_decimal(data_type) and data_type.precision <= lt.DecimalType(38).precision:
+        return lt.DecimalType(data_type.precision, data_type.scale, nullable=nullable)
     if kinds.is_timestamp(data_type):
-        cls = TimestampType if data_type.tz is None else LocalZonedTimestampType
+        cls = lt.TimestampType if data_type.tz is None else lt.LocalZonedTimestampType
         return cls(_UNIT_DIGITS[data_type.unit], nullable=nullable)
     if kinds.is_time(data_type):
-        return TimeType(_UNIT_DIGITS[data_type.unit], nullable=nullable)
+        return lt.TimeType(_UNIT_DIGITS[data_type.unit], nullable=nullable)
     if kinds.is_duration(data_type):
-        return DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=nullable)
+        return lt.DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=nullable)
     if kinds.is_dictionary(data_type):
         return logical_type_of_arrow(data_type.value_type, nullable=nullable)
     if kinds.is_fixed_size_binary(data_type):
-        return VarBinaryType(nullable=nullable)
+        return lt.VarBinaryType(nullable=nullable)
     if kinds.is_map(data_type):
         key = logical_type_of_arrow(data_type.key_type, nullable=False)
-        return MapType(key, logical_type_of_arrow(data_type.item_type), nullable=nullable)
+        return lt.MapType(key, logical_type_of_arrow(data_type.item_type), nullable=nullable)
     if kinds.is_nested(data_type) and hasattr(data_type, "value_type"):
-        return ArrayType(logical_type_of_arrow(data_type.value_type), nullable=nullable)
+        return lt.ArrayType(logical_type_of_arrow(data_type.value_type), nullable=nullable)
     if kinds.is_struct(data_type):
         return row_type_of_schema(pa.schema(list(data_type))).with_nullability(nullable)
     message = f"no type of SQL holds the values of the Arrow type {data_type}"
     raise ProgramError(message)
 
 
-def row_type_of_schema(schema: pa.Schema) -> RowType:
+def row_type_of_schema(schema: pa.Schema) -> lt.RowType:
     """The type of the rows of an Arrow schema; columns that are not nullable become NOT NULL.
 
     Raises:
         ProgramError: no logical type holds the values of a column.
     """
     fields = [
-        RowField(field.name, logical_type_of_arrow(field.type, nullable=field.nullable))
+        lt.RowField(field.name, logical_type_of_arrow(field.type, nullable=field.nullable))
         for field in schema
     ]
-    return RowType(tuple(fields), nullable=False)
+    return lt.RowType(tuple(fields), nullable=False)

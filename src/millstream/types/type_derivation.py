@@ -9,28 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.types.logical_types import (
-    MAX_DECIMAL_PRECISION,
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    CharType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    MultisetType,
-    NullType,
-    RowType,
-    TimestampKind,
-    TimestampType,
-    TimeType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.structured_types import StructuredType
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
@@ -91,18 +70,18 @@ _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
 }
 
 
-def supports_implicit_cast(source: LogicalType, target: LogicalType) -> bool:
+def supports_implicit_cast(source: lt.LogicalType, target: lt.LogicalType) -> bool:
     """Return whether the planner may put a cast from ``source`` to ``target`` by itself."""
     return _supports(source, target, explicit=False)
 
 
-def supports_explicit_cast(source: LogicalType, target: LogicalType) -> bool:
+def supports_explicit_cast(source: lt.LogicalType, target: lt.LogicalType) -> bool:
     """Return whether a program may write CAST from ``source`` to ``target``."""
     return _supports(source, target, explicit=True)
 
 
 def _supports(  # noqa: PLR0911 - a table
-    source: LogicalType, target: LogicalType, *, explicit: bool
+    source: lt.LogicalType, target: lt.LogicalType, *, explicit: bool
 ) -> bool:
     if source.is_nullable and not target.is_nullable and not explicit:
         return False
@@ -123,20 +102,20 @@ def _supports(  # noqa: PLR0911 - a table
     return explicit and source.root in _EXPLICIT.get(target.root, ())
 
 
-def _children(source: LogicalType, target: LogicalType, *, explicit: bool) -> bool:
+def _children(source: lt.LogicalType, target: lt.LogicalType, *, explicit: bool) -> bool:
     if len(source.children) != len(target.children):
         return False
     pairs = zip(source.children, target.children, strict=True)
     return all(_supports(inner, outer, explicit=explicit) for inner, outer in pairs)
 
 
-def is_single_field(interval: LogicalType) -> bool:
+def is_single_field(interval: lt.LogicalType) -> bool:
     """Return whether an interval counts one unit only, so that a number can stand for it."""
-    assert isinstance(interval, YearMonthIntervalType | DayTimeIntervalType)  # noqa: S101
+    assert isinstance(interval, lt.YearMonthIntervalType | lt.DayTimeIntervalType)  # noqa: S101
     return " TO " not in interval.units
 
 
-def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
+def needs_no_cast(source: lt.LogicalType, target: lt.LogicalType) -> bool:
     """Return whether each value of ``source`` is one of ``target`` as it is.
 
     Text and bytes fit a longer variable type; a row fits one with other names.
@@ -150,7 +129,7 @@ def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
         return False
     if not source.children:
         return source.with_nullability(target.is_nullable) == target
-    if isinstance(source, RowType) and len(source.children) != len(target.children):
+    if isinstance(source, lt.RowType) and len(source.children) != len(target.children):
         return False
     return all(map(needs_no_cast, source.children, target.children))
 
@@ -168,7 +147,7 @@ _INTEGER_DIGITS: Final = {
 # -- the common type of several ---------------------------------------------------------------
 
 
-def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
+def common_type(types: Sequence[lt.LogicalType]) -> lt.LogicalType | None:
     """The least restrictive type that values of all these can be cast to, nullable if one is.
 
     ``[INT, BIGINT, DECIMAL(2, 2)]`` gives ``DECIMAL(21, 2)``.  None if there is none, or all are
@@ -182,8 +161,8 @@ def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
     return without_time_attribute(found).with_nullability(nullable)
 
 
-def _castable(types: list[LogicalType]) -> LogicalType | None:
-    if len({_class_of(each) for each in types if isinstance(each, RowType)}) > 1:
+def _castable(types: list[lt.LogicalType]) -> lt.LogicalType | None:
+    if len({_class_of(each) for each in types if isinstance(each, lt.RowType)}) > 1:
         return None
     result = types[0]
     for type_ in types:
@@ -196,20 +175,20 @@ def _castable(types: list[LogicalType]) -> LogicalType | None:
     return result
 
 
-def _merge_all(types: list[LogicalType]) -> LogicalType | None:
+def _merge_all(types: list[lt.LogicalType]) -> lt.LogicalType | None:
     if any(type_.root is TypeRoot.RAW for type_ in types):
         return types[0] if all(type_ == types[0] for type_ in types) else None
-    result: LogicalType | None = None
+    result: lt.LogicalType | None = None
     for type_ in types:
         if type_.root is TypeRoot.NULL:
             continue
         result = type_ if result is None else _merge(result, type_)
         if result is None:
             return None
-    return result or NullType()
+    return result or lt.NullType()
 
 
-def _merge(left: LogicalType, right: LogicalType) -> LogicalType | None:
+def _merge(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType | None:
     if left == right:
         return without_time_attribute(left)
     shifted = _shifted_time(left, right)
@@ -223,7 +202,7 @@ def _merge(left: LogicalType, right: LogicalType) -> LogicalType | None:
     return _merge_same_root(left, right)
 
 
-def _shifted_time(left: LogicalType, right: LogicalType) -> LogicalType | None:
+def _shifted_time(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType | None:
     """A point in time with an interval, or with a number of days."""
     for time, other in ((left, right), (right, left)):
         if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.INTERVAL):
@@ -234,55 +213,59 @@ def _shifted_time(left: LogicalType, right: LogicalType) -> LogicalType | None:
     return None
 
 
-def without_time_attribute(type_: LogicalType) -> LogicalType:
+def without_time_attribute(type_: lt.LogicalType) -> lt.LogicalType:
     """The type of a value that is computed: a time attribute becomes an ordinary point in time."""
-    if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute:
-        return type_.with_parameters(kind=TimestampKind.REGULAR)
+    if isinstance(type_, lt.TimestampType | lt.LocalZonedTimestampType) and type_.is_time_attribute:
+        return type_.with_parameters(kind=lt.TimestampKind.REGULAR)
     return type_
 
 
-def _merge_sized(left: Any, right: Any) -> LogicalType:
+def _merge_sized(left: Any, right: Any) -> lt.LogicalType:
     """Text or bytes: fixed lengths that differ become a variable one, so nothing is padded."""
     length = max(left.length, right.length)
     alike = type(left) is type(right) and left.length == right.length
-    if alike and isinstance(left, CharType | BinaryType):
+    if alike and isinstance(left, lt.CharType | lt.BinaryType):
         return type(left)(length)
-    return (VarCharType if isinstance(left, CharType | VarCharType) else VarBinaryType)(length)
+    return (lt.VarCharType if isinstance(left, lt.CharType | lt.VarCharType) else lt.VarBinaryType)(
+        length
+    )
 
 
-def _merge_numbers(left: LogicalType, right: LogicalType) -> LogicalType:
+def _merge_numbers(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     approximate = TypeFamily.APPROXIMATE_NUMERIC
     if not left.is_a(approximate) and not right.is_a(approximate):
         return _merge_exact(left, right)
     if TypeRoot.DOUBLE in {left.root, right.root} or TypeRoot.DECIMAL in {left.root, right.root}:
         # Flink keeps FLOAT where it stands behind a DECIMAL, by an oversight of its order.
         keeps_float = left.root is TypeRoot.DECIMAL and right.root is TypeRoot.FLOAT
-        return right if keeps_float else DoubleType()
+        return right if keeps_float else lt.DoubleType()
     return left if left.is_a(approximate) else right
 
 
-def _merge_exact(left: LogicalType, right: LogicalType) -> LogicalType:
+def _merge_exact(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     digits = _INTEGER_DIGITS
     if left.root in digits and right.root in digits:
         return right if digits[right.root] > digits[left.root] else left
     one, other = decimal_of(left), decimal_of(right)
     whole = max(one.precision - one.scale, other.precision - other.scale)
-    scale = min(max(one.scale, other.scale), MAX_DECIMAL_PRECISION - whole)
-    return DecimalType(whole + scale, scale)
+    scale = min(max(one.scale, other.scale), lt.MAX_DECIMAL_PRECISION - whole)
+    return lt.DecimalType(whole + scale, scale)
 
 
-def _merge_times(left: LogicalType, right: LogicalType) -> LogicalType:
-    assert isinstance(left, TimeType)  # noqa: S101
-    assert isinstance(right, TimeType)  # noqa: S101
-    return TimeType(max(left.precision, right.precision))
+def _merge_times(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
+    assert isinstance(left, lt.TimeType)  # noqa: S101
+    assert isinstance(right, lt.TimeType)  # noqa: S101
+    return lt.TimeType(max(left.precision, right.precision))
 
 
-def _merge_timestamps(left: LogicalType, right: LogicalType) -> LogicalType:
-    assert isinstance(left, TimestampType | LocalZonedTimestampType)  # noqa: S101
-    assert isinstance(right, TimestampType | LocalZonedTimestampType)  # noqa: S101
+def _merge_timestamps(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
+    assert isinstance(left, lt.TimestampType | lt.LocalZonedTimestampType)  # noqa: S101
+    assert isinstance(right, lt.TimestampType | lt.LocalZonedTimestampType)  # noqa: S101
     precision = max(left.precision, right.precision)
-    zoned = isinstance(left, LocalZonedTimestampType) or isinstance(right, LocalZonedTimestampType)
-    return LocalZonedTimestampType(precision) if zoned else TimestampType(precision)
+    zoned = isinstance(left, lt.LocalZonedTimestampType) or isinstance(
+        right, lt.LocalZonedTimestampType
+    )
+    return lt.LocalZonedTimestampType(precision) if zoned else lt.TimestampType(precision)
 
 
 _BY_FAMILY: Final = (
@@ -294,16 +277,16 @@ _BY_FAMILY: Final = (
 )
 
 
-def _merge_same_root(left: LogicalType, right: LogicalType) -> LogicalType | None:
-    if isinstance(left, DayTimeIntervalType) and isinstance(right, DayTimeIntervalType):
-        return DayTimeIntervalType(
+def _merge_same_root(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType | None:
+    if isinstance(left, lt.DayTimeIntervalType) and isinstance(right, lt.DayTimeIntervalType):
+        return lt.DayTimeIntervalType(
             _merge_resolutions(left.units, right.units),
             max(left.day_precision, right.day_precision),
             max(left.fractional_precision, right.fractional_precision),
         )
-    if isinstance(left, YearMonthIntervalType) and isinstance(right, YearMonthIntervalType):
+    if isinstance(left, lt.YearMonthIntervalType) and isinstance(right, lt.YearMonthIntervalType):
         resolution = _merge_resolutions(left.units, right.units)
-        return YearMonthIntervalType(resolution, max(left.precision, right.precision))
+        return lt.YearMonthIntervalType(resolution, max(left.precision, right.precision))
     if left.children and len(left.children) == len(right.children):
         return _merge_children(left, right)
     return None
@@ -318,28 +301,28 @@ def _merge_resolutions(left: str, right: str) -> str:
     return first if first == last else f"{first} TO {last}"
 
 
-def _merge_children(left: LogicalType, right: LogicalType) -> LogicalType | None:
+def _merge_children(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType | None:
     merged = [common_type(pair) for pair in zip(left.children, right.children, strict=True)]
     children = [child for child in merged if child is not None]
     if len(children) < len(merged):
         return None
-    if isinstance(left, ArrayType):
-        return ArrayType(children[0])
-    if isinstance(left, MultisetType):
-        return MultisetType(children[0])
-    if isinstance(left, MapType):
-        return MapType(children[0], children[1])
-    assert isinstance(left, RowType)  # noqa: S101
+    if isinstance(left, lt.ArrayType):
+        return lt.ArrayType(children[0])
+    if isinstance(left, lt.MultisetType):
+        return lt.MultisetType(children[0])
+    if isinstance(left, lt.MapType):
+        return lt.MapType(children[0], children[1])
+    assert isinstance(left, lt.RowType)  # noqa: S101
     made = tuple(
         replace(each, data_type=of) for each, of in zip(left.fields, children, strict=True)
     )
     if isinstance(left, StructuredType) or isinstance(right, StructuredType):
         alike = _class_of(left) == _class_of(right)
         return left.nullable().with_parameters(members=made) if alike else None
-    return RowType(made)
+    return lt.RowType(made)
 
 
-def _class_of(type_: LogicalType) -> tuple[str, ...] | None:
+def _class_of(type_: lt.LogicalType) -> tuple[str, ...] | None:
     """The class and its attributes, which go by their names; None of rows, which go by places."""
     return (type_.class_name, *type_.names) if isinstance(type_, StructuredType) else None
 
@@ -347,27 +330,29 @@ def _class_of(type_: LogicalType) -> tuple[str, ...] | None:
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def decimal_of(type_: LogicalType) -> DecimalType:
+def decimal_of(type_: lt.LogicalType) -> lt.DecimalType:
     """The DECIMAL that holds all values of an exact number type."""
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, lt.DecimalType):
         return type_
-    return DecimalType(_INTEGER_DIGITS[type_.root], 0, nullable=type_.is_nullable)
+    return lt.DecimalType(_INTEGER_DIGITS[type_.root], 0, nullable=type_.is_nullable)
 
 
-def _arithmetic(left: LogicalType, right: LogicalType) -> LogicalType | None:
+def _arithmetic(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType | None:
     """The result's type where no DECIMAL takes part; else None."""
     decimal = TypeRoot.DECIMAL in {left.root, right.root}
     approximate = TypeFamily.APPROXIMATE_NUMERIC
     if left.is_a(approximate) or right.is_a(approximate):
-        return DoubleType() if decimal else _merge_numbers(left, right)
+        return lt.DoubleType() if decimal else _merge_numbers(left, right)
     return None if decimal else _merge_exact(left, right)
 
 
-def _nullable(result: LogicalType, left: LogicalType, right: LogicalType) -> LogicalType:
+def _nullable(
+    result: lt.LogicalType, left: lt.LogicalType, right: lt.LogicalType
+) -> lt.LogicalType:
     return result.with_nullability(left.is_nullable or right.is_nullable)
 
 
-def add_types(left: LogicalType, right: LogicalType) -> LogicalType:
+def add_types(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     """The type of the sum or difference of two numbers."""
     plain = _arithmetic(left, right)
     if plain is None:
@@ -378,7 +363,7 @@ def add_types(left: LogicalType, right: LogicalType) -> LogicalType:
     return _nullable(plain, left, right)
 
 
-def multiply_types(left: LogicalType, right: LogicalType) -> LogicalType:
+def multiply_types(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     """The type of the product of two numbers."""
     plain = _arithmetic(left, right)
     if plain is None:
@@ -387,7 +372,7 @@ def multiply_types(left: LogicalType, right: LogicalType) -> LogicalType:
     return _nullable(plain, left, right)
 
 
-def divide_types(left: LogicalType, right: LogicalType) -> LogicalType:
+def divide_types(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     """The type of the quotient of two numbers; integers give an integer."""
     plain = _arithmetic(left, right)
     if plain is None:
@@ -395,12 +380,12 @@ def divide_types(left: LogicalType, right: LogicalType) -> LogicalType:
     return _nullable(plain, left, right)
 
 
-def _divided(one: DecimalType, other: DecimalType) -> DecimalType:
+def _divided(one: lt.DecimalType, other: lt.DecimalType) -> lt.DecimalType:
     scale = max(_MIN_KEPT_SCALE, one.scale + other.precision + 1)
     return _adjusted(one.precision - one.scale + other.scale + scale, scale)
 
 
-def modulo_types(left: LogicalType, right: LogicalType) -> LogicalType:
+def modulo_types(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     """The type of the remainder of a division of two numbers; of whole ones the divisor's."""
     plain = _arithmetic(left, right)
     if plain is None:
@@ -410,7 +395,7 @@ def modulo_types(left: LogicalType, right: LogicalType) -> LogicalType:
     return _nullable(plain, left, right)
 
 
-def _decimal_modulo(left: LogicalType, right: LogicalType) -> LogicalType:
+def _decimal_modulo(left: lt.LogicalType, right: lt.LogicalType) -> lt.LogicalType:
     one, other = decimal_of(left), decimal_of(right)
     scale = max(one.scale, other.scale)
     if scale == 0:
@@ -419,43 +404,43 @@ def _decimal_modulo(left: LogicalType, right: LogicalType) -> LogicalType:
     return _adjusted(whole + scale, scale)
 
 
-def _adjusted(precision: int, scale: int) -> DecimalType:
+def _adjusted(precision: int, scale: int) -> lt.DecimalType:
     """At most 38 digits: digits after the point are given up first, but for six."""
-    if precision <= MAX_DECIMAL_PRECISION:
-        return DecimalType(precision, scale)
+    if precision <= lt.MAX_DECIMAL_PRECISION:
+        return lt.DecimalType(precision, scale)
     whole = precision - scale
-    kept = max(MAX_DECIMAL_PRECISION - whole, min(scale, _MIN_KEPT_SCALE))
-    return DecimalType(MAX_DECIMAL_PRECISION, kept)
+    kept = max(lt.MAX_DECIMAL_PRECISION - whole, min(scale, _MIN_KEPT_SCALE))
+    return lt.DecimalType(lt.MAX_DECIMAL_PRECISION, kept)
 
 
-def round_type(type_: LogicalType, digits: int) -> LogicalType:
+def round_type(type_: lt.LogicalType, digits: int) -> lt.LogicalType:
     """The type of a number rounded to ``digits`` behind the point; negative: before it."""
-    if not isinstance(type_, DecimalType) or digits >= type_.scale:
+    if not isinstance(type_, lt.DecimalType) or digits >= type_.scale:
         return type_
     whole = 1 + type_.precision - type_.scale
     scale = max(digits, 0)
-    precision = min(MAX_DECIMAL_PRECISION, whole + scale)
-    return DecimalType(precision, scale, nullable=type_.is_nullable)
+    precision = min(lt.MAX_DECIMAL_PRECISION, whole + scale)
+    return lt.DecimalType(precision, scale, nullable=type_.is_nullable)
 
 
 # -- aggregates -------------------------------------------------------------------------------
 
 
-def sum_type(type_: LogicalType) -> LogicalType:
+def sum_type(type_: lt.LogicalType) -> lt.LogicalType:
     """The type of SUM: the argument's, DECIMAL(38, s) for decimals."""
-    if isinstance(type_, DecimalType):
-        return type_.with_parameters(precision=MAX_DECIMAL_PRECISION)
+    if isinstance(type_, lt.DecimalType):
+        return type_.with_parameters(precision=lt.MAX_DECIMAL_PRECISION)
     return type_
 
 
-def average_type(type_: LogicalType) -> LogicalType:
+def average_type(type_: lt.LogicalType) -> lt.LogicalType:
     """The type of AVG: the argument's, DECIMAL(38, max(6, s)) for decimals."""
-    if isinstance(type_, DecimalType):
-        count = DecimalType(20, 0)
-        whole = DecimalType(MAX_DECIMAL_PRECISION, type_.scale)
+    if isinstance(type_, lt.DecimalType):
+        count = lt.DecimalType(20, 0)
+        whole = lt.DecimalType(lt.MAX_DECIMAL_PRECISION, type_.scale)
         return _divided(whole, count).with_nullability(type_.is_nullable)
     return type_
 
 
 #: The type of COUNT.
-COUNT_TYPE: Final = BigIntType(nullable=False)
+COUNT_TYPE: Final = lt.BigIntType(nullable=False)

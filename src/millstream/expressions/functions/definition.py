@@ -28,20 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from millstream.types import logical_types as lt
 from millstream.types.bitmaps import BitmapType
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    DecimalType,
-    DoubleType,
-    IntType,
-    LogicalType,
-    MapType,
-    TimestampType,
-    VarBinaryType,
-    VarCharType,
-)
 from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
@@ -52,19 +40,19 @@ if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
 
 
-STRING: Final = VarCharType()
-BYTES: Final = VarBinaryType()
-BOOLEAN: Final = BooleanType()
-INT: Final = IntType()
-BIGINT: Final = BigIntType()
-DOUBLE: Final = DoubleType()
+STRING: Final = lt.VarCharType()
+BYTES: Final = lt.VarBinaryType()
+BOOLEAN: Final = lt.BooleanType()
+INT: Final = lt.IntType()
+BIGINT: Final = lt.BigIntType()
+DOUBLE: Final = lt.DoubleType()
 
 #: Gives the type from those of the arguments (after casts) and their constant values
 #: (``NOT_CONSTANT`` where they are none); its nullability only counts with ``Nullability.RULE``.
-ResultRule: TypeAlias = "Callable[[Sequence[LogicalType], Sequence[object]], LogicalType]"
+ResultRule: TypeAlias = "Callable[[Sequence[lt.LogicalType], Sequence[object]], lt.LogicalType]"
 
 #: From the types of the arguments to those that they are cast to.
-Unifier: TypeAlias = "Callable[[Sequence[LogicalType]], tuple[LogicalType, ...] | None]"
+Unifier: TypeAlias = "Callable[[Sequence[lt.LogicalType]], tuple[lt.LogicalType, ...] | None]"
 
 
 class Nullability(Enum):
@@ -88,7 +76,7 @@ class Argument:
     """
 
     name: str
-    accepts: Callable[[LogicalType], LogicalType | None]
+    accepts: Callable[[lt.LogicalType], lt.LogicalType | None]
     text: str
 
 
@@ -104,12 +92,12 @@ class Signature:
     unify: Unifier | None = None
     nullability: Nullability = Nullability.ARGUMENTS
 
-    def match(self, types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    def match(self, types: Sequence[lt.LogicalType]) -> tuple[lt.LogicalType, ...] | None:
         """The types that arguments of these types are cast to; None if they do not fit."""
         declared = self._declared(len(types))
         if declared is None:
             return None
-        wanted: list[LogicalType] = []
+        wanted: list[lt.LogicalType] = []
         for argument, type_ in zip(declared, types, strict=True):
             accepted = argument.accepts(type_)
             if accepted is None:
@@ -131,7 +119,7 @@ class Signature:
             return None
         return (*self.arguments, *[self.arguments[-1]] * (count - most))
 
-    def _unified(self, types: list[LogicalType]) -> tuple[LogicalType, ...] | None:
+    def _unified(self, types: list[lt.LogicalType]) -> tuple[lt.LogicalType, ...] | None:
         chosen = range(len(types)) if not self.common else self.common
         positions = [i for i in chosen if i < len(types)]
         common = common_type([types[i] for i in positions])
@@ -141,7 +129,9 @@ class Signature:
             types[i] = common.with_nullability(types[i].is_nullable)
         return tuple(types)
 
-    def result_type(self, types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    def result_type(
+        self, types: Sequence[lt.LogicalType], constants: Sequence[object]
+    ) -> lt.LogicalType:
         """The type of the result for arguments of these types."""
         derived = self.result(types, constants)
         if self.nullability is Nullability.RULE:
@@ -150,7 +140,7 @@ class Signature:
             return derived.with_nullability(any(type_.is_nullable for type_ in types))
         return derived.with_nullability(self.nullability is Nullability.ALWAYS)
 
-    def lacks_common_type(self, types: Sequence[LogicalType]) -> bool:
+    def lacks_common_type(self, types: Sequence[lt.LogicalType]) -> bool:
         """Return whether it takes each of these types, and not all of them together."""
         declared = self._declared(len(types))
         if declared is None or (self.unify is None and self.common is None):
@@ -172,7 +162,7 @@ class Signature:
 
 def signature(
     *arguments: Argument | str,
-    result: LogicalType | ResultRule,
+    result: lt.LogicalType | ResultRule,
     repeats: bool = False,
     optional: int = 0,
     common: bool | tuple[int, ...] = False,
@@ -209,12 +199,12 @@ def signature(
         repeats = repeats or listed[-1].endswith("...")
         optional += len([text for text in may_follow.split(", ") if text])
         found += [_argument(text.removesuffix("...")) for text in listed]
-    rule = _constantly(result) if isinstance(result, LogicalType) else result
+    rule = _constantly(result) if isinstance(result, lt.LogicalType) else result
     positions = common if isinstance(common, tuple) else (() if common else None)
     return kind(tuple(found), rule, repeats, optional, positions, unify, nullability)
 
 
-def _constantly(type_: LogicalType) -> ResultRule:
+def _constantly(type_: lt.LogicalType) -> ResultRule:
     return lambda _types, _constants: type_
 
 
@@ -235,7 +225,7 @@ def on_column(function: Callable[..., Any], *constants: type | UnionType) -> Ker
     return kernel
 
 
-def of_first(make: Callable[[LogicalType], LogicalType]) -> ResultRule:
+def of_first(make: Callable[[lt.LogicalType], lt.LogicalType]) -> ResultRule:
     """The result has a type that is made of that of the first argument."""
     return lambda types, _: make(types[0])
 
@@ -248,7 +238,7 @@ def same_as(position: int) -> ResultRule:
 def common_of(first: int = 0) -> ResultRule:
     """The result has the common type of the arguments from ``first`` on."""
 
-    def rule(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
+    def rule(types: Sequence[lt.LogicalType], _: Sequence[object]) -> lt.LogicalType:
         common = common_type(list(types[first:]))
         assert common is not None, "the signature has found a common type"  # noqa: S101
         return common
@@ -264,27 +254,27 @@ def any_type(name: str = "value") -> Argument:
     return Argument(name, lambda type_: type_, "ANY")
 
 
-def _family(wanted: TypeFamily, default: LogicalType) -> Callable[[str], Argument]:
+def _family(wanted: TypeFamily, default: lt.LogicalType) -> Callable[[str], Argument]:
     """A type of that family; others are cast to ``default`` where Flink casts implicitly."""
 
-    def accepts(type_: LogicalType) -> LogicalType | None:
+    def accepts(type_: lt.LogicalType) -> lt.LogicalType | None:
         return type_ if type_.is_a(wanted) else _cast_to(default, type_)
 
     return lambda name: Argument(name, accepts, wanted.name)
 
 
-def _cast_to(target: LogicalType, type_: LogicalType) -> LogicalType | None:
+def _cast_to(target: lt.LogicalType, type_: lt.LogicalType) -> lt.LogicalType | None:
     """The target with the nullability of a type that is implicitly cast to it, else None."""
     wanted = target.with_nullability(type_.is_nullable)
     return wanted if supports_implicit_cast(type_, wanted) else None
 
 
-def exactly(name: str, wanted: LogicalType) -> Argument:
+def exactly(name: str, wanted: lt.LogicalType) -> Argument:
     """That type, or one that is implicitly cast to it."""
     return Argument(name, lambda type_: _cast_to(wanted, type_), wanted.as_summary_string())
 
 
-def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Argument:
+def root(name: str, *roots: TypeRoot, default: lt.LogicalType | None = None) -> Argument:
     """A type of one of these roots, whatever its length or precision.
 
     Args:
@@ -293,7 +283,7 @@ def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Arg
         default: what an untyped NULL becomes; None: NULL does not fit.
     """
 
-    def accepts(type_: LogicalType) -> LogicalType | None:
+    def accepts(type_: lt.LogicalType) -> lt.LogicalType | None:
         if type_.root in roots or default is None:
             return type_ if type_.root in roots else None
         return _cast_to(default, type_)
@@ -301,11 +291,11 @@ def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Arg
     return Argument(name, accepts, " | ".join(item.name for item in roots))
 
 
-def _root(*roots: TypeRoot, default: LogicalType | None = None) -> Callable[[str], Argument]:
+def _root(*roots: TypeRoot, default: lt.LogicalType | None = None) -> Callable[[str], Argument]:
     return lambda name: root(name, *roots, default=default)
 
 
-def _exactly(wanted: LogicalType) -> Callable[[str], Argument]:
+def _exactly(wanted: lt.LogicalType) -> Callable[[str], Argument]:
     return lambda name: exactly(name, wanted)
 
 
@@ -324,12 +314,12 @@ _WORDS: Final[dict[str, tuple[str, Callable[[str], Argument]]]] = {
     "any": ("value", any_type),
     "comparable": ("value", _comparable),
     "numeric": ("numeric", _family(TypeFamily.NUMERIC, DOUBLE)),
-    "exact": ("numeric", _family(TypeFamily.EXACT_NUMERIC, DecimalType(38, 18))),
+    "exact": ("numeric", _family(TypeFamily.EXACT_NUMERIC, lt.DecimalType(38, 18))),
     "integer": ("integer", _family(TypeFamily.INTEGER_NUMERIC, INT)),
     "string": ("string", _family(TypeFamily.CHARACTER_STRING, STRING)),
     "bytes": ("bytes", _family(TypeFamily.BINARY_STRING, BYTES)),
     "boolean": ("boolean", _exactly(BOOLEAN)),
-    "timestamp": ("timestamp", _family(TypeFamily.TIMESTAMP, TimestampType(3))),
+    "timestamp": ("timestamp", _family(TypeFamily.TIMESTAMP, lt.TimestampType(3))),
     "time": (
         "time",
         _root(
@@ -341,8 +331,8 @@ _WORDS: Final[dict[str, tuple[str, Callable[[str], Argument]]]] = {
     ),
     "interval": ("interval", _root(TypeRoot.INTERVAL_YEAR_MONTH, TypeRoot.INTERVAL_DAY_TIME)),
     "symbol": ("unit", _root(TypeRoot.SYMBOL)),
-    "array": ("array", _root(TypeRoot.ARRAY, default=ArrayType(STRING))),
-    "map": ("map", _root(TypeRoot.MAP, default=MapType(STRING, STRING))),
+    "array": ("array", _root(TypeRoot.ARRAY, default=lt.ArrayType(STRING))),
+    "map": ("map", _root(TypeRoot.MAP, default=lt.MapType(STRING, STRING))),
     "row": ("row", _root(TypeRoot.ROW)),
     "variant": ("variant", _root(TypeRoot.VARIANT)),
     "INT": ("integer", _exactly(INT)),
@@ -402,8 +392,8 @@ class CallInfo:
             a random generator; lost with the process.
     """
 
-    argument_types: tuple[LogicalType, ...]
-    result_type: LogicalType
+    argument_types: tuple[lt.LogicalType, ...]
+    result_type: lt.LogicalType
     constants: tuple[object, ...]
     context: EvaluationContext
     rows: int = 0

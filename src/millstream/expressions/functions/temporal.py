@@ -28,18 +28,7 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 from millstream.expressions.java.calendars import zone_of
-from millstream.types.logical_types import (
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    LocalZonedTimestampType,
-    LogicalType,
-    TimestampKind,
-    TimestampType,
-    TimeType,
-    YearMonthIntervalType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.text_values import civil_of_days, days_of_civil, length_of_month
 from millstream.types.type_derivation import common_type, without_time_attribute
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -77,7 +66,7 @@ def _for_all_rows(value: Callable[[CallInfo], int | None]) -> Callable[..., Any]
 def _list_current(
     name: str,
     value: Callable[[CallInfo], int],
-    result: LogicalType,
+    result: lt.LogicalType,
     documentation: str,
     **options: Any,
 ) -> None:
@@ -98,7 +87,7 @@ _EACH: Final = "In a stream it is that of each record, in batch mode that of the
 _list_current(
     "CURRENT_DATE",
     lambda info: _local_now(info) // _DAY,
-    DateType(),
+    lt.DateType(),
     f"The date on the session's clocks. {_EACH}",
     syntax="CURRENT_DATE",
     examples=(("CURRENT_DATE >= DATE '1970-01-01'", "TRUE"),),
@@ -106,7 +95,7 @@ _list_current(
 _list_current(
     "LOCALTIME",
     lambda info: _local_now(info) % _DAY // _NANOS * _NANOS,
-    TimeType(0),
+    lt.TimeType(0),
     f"The time of day on the session's clocks. {_EACH}",
     aliases=("CURRENT_TIME",),
     syntax="LOCALTIME, CURRENT_TIME",
@@ -115,7 +104,7 @@ _list_current(
 _list_current(
     "LOCALTIMESTAMP",
     _local_now,
-    TimestampType(3),
+    lt.TimestampType(3),
     f"Date and time on the session's clocks. {_EACH}",
     syntax="LOCALTIMESTAMP",
     examples=(("LOCALTIMESTAMP >= TIMESTAMP '1970-01-01 00:00:00'", "TRUE"),),
@@ -123,7 +112,7 @@ _list_current(
 _list_current(
     "CURRENT_TIMESTAMP",
     lambda info: info.context.now * _MILLIS,
-    LocalZonedTimestampType(3),
+    lt.LocalZonedTimestampType(3),
     f"The instant. {_EACH}",
     aliases=("NOW",),
     syntax="CURRENT_TIMESTAMP, NOW()",
@@ -132,23 +121,23 @@ _list_current(
 _list_current(
     "CURRENT_ROW_TIMESTAMP",
     lambda info: info.context.processing_time * _MILLIS,
-    LocalZonedTimestampType(3),
+    lt.LocalZonedTimestampType(3),
     "The instant at which a record is processed, in batch mode too.",
     examples=(("CURRENT_ROW_TIMESTAMP() >= TO_TIMESTAMP_LTZ(0, 3)", "TRUE"),),
 )
 _list_current(
     "PROCTIME",
     lambda info: info.context.processing_time * _MILLIS,
-    LocalZonedTimestampType(3, kind=TimestampKind.PROCTIME),
+    lt.LocalZonedTimestampType(3, kind=lt.TimestampKind.PROCTIME),
     "The processing time as a time attribute, for windows and joins over processing time.",
     examples=(("CAST(PROCTIME() AS TIMESTAMP_LTZ(3)) >= TO_TIMESTAMP_LTZ(0, 3)", "TRUE"),),
 )
 
 
-def _watermark_type(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
-    if isinstance(types[0], LocalZonedTimestampType):
-        return LocalZonedTimestampType(3)
-    return TimestampType(3)
+def _watermark_type(types: Sequence[lt.LogicalType], _: Sequence[object]) -> lt.LogicalType:
+    if isinstance(types[0], lt.LocalZonedTimestampType):
+        return lt.LocalZonedTimestampType(3)
+    return lt.TimestampType(3)
 
 
 def _watermark(info: CallInfo, *_: int | None) -> int | None:
@@ -238,7 +227,7 @@ def _of_day_time(unit: str, nanos: int) -> int | None:
     return nanos % _LARGER.get(unit, _NANOS) // _SHORT[unit]
 
 
-def _of_interval(unit: str, value: int, type_: LogicalType) -> int | None:
+def _of_interval(unit: str, value: int, type_: lt.LogicalType) -> int | None:
     if type_.root is _YEAR_MONTH:
         months = {
             "YEAR": lambda: _towards_zero(value, 12),
@@ -258,7 +247,7 @@ def _remainder(value: int, by: int) -> int:
     return value - _towards_zero(value, by) * by
 
 
-def _extracted(info: CallInfo, unit: str, value: int, type_: LogicalType) -> int:
+def _extracted(info: CallInfo, unit: str, value: int, type_: lt.LogicalType) -> int:
     found: int | None = None
     if type_.root in {_YEAR_MONTH, _DAY_TIME}:
         found = _of_interval(unit, value, type_)
@@ -304,7 +293,7 @@ _PART_KERNELS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def local_kernel_column(info: CallInfo, column: Any, type_: LogicalType) -> Any:
+def local_kernel_column(info: CallInfo, column: Any, type_: lt.LogicalType) -> Any:
     """A column of DATE, TIMESTAMP or TIMESTAMP_LTZ on the session's clocks; else NotImplemented."""
     if not isinstance(column, pa.Array) or type_.root not in {_DATE, _TIMESTAMP, _LTZ}:
         return NotImplemented
@@ -443,7 +432,7 @@ def _date_ceil(unit: str, days: int) -> int | None:
     return days_of_civil(year + months // 12, months % 12 + 1, 1)
 
 
-def _rounded(unit: str, value: int, type_: LogicalType, *, up: bool) -> int:
+def _rounded(unit: str, value: int, type_: lt.LogicalType, *, up: bool) -> int:
     found: int | None
     if type_.root is _DATE:
         found = value if unit in _SHORT else (_date_ceil if up else _date_floor)(unit, value)
@@ -470,7 +459,7 @@ def _round(info: CallInfo, value: int, unit: str, *, up: bool) -> int:
         return _rounded(unit, value, type_, up=up)
     # As Flink: the offset of the time itself is also taken for the rounded one.
     offset = zone_of(info.context.time_zone).offset_at(value // _NANOS) * _NANOS
-    return _rounded(unit, value + offset, TimestampType(9), up=up) - offset
+    return _rounded(unit, value + offset, lt.TimestampType(9), up=up) - offset
 
 
 def floor_to(info: CallInfo, value: int, unit: str) -> int:
@@ -526,10 +515,10 @@ def _months_of_days(days: int, first_days: int) -> int:
     return months - (plus_months(first_days, months) > days)
 
 
-def _added_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _added_type(types: Sequence[lt.LogicalType], constants: Sequence[object]) -> lt.LogicalType:
     type_, unit = types[2], constants[0]
     if type_.root is _DATE and unit not in {*_MONTHS, "WEEK", "DAY"}:
-        return TimestampType(6)
+        return lt.TimestampType(6)
     return type_
 
 
@@ -609,12 +598,12 @@ def timestampdiff(info: CallInfo, unit: str, first: int, second: int) -> int:
     return wrap(found, _INT_BITS)
 
 
-def _nanos(value: int, type_: LogicalType) -> int:
+def _nanos(value: int, type_: lt.LogicalType) -> int:
     return value * _DAY if type_.root is _DATE else value
 
 
 def _temporal(name: str) -> Argument:
-    def accepts(type_: LogicalType) -> LogicalType | None:
+    def accepts(type_: lt.LogicalType) -> lt.LogicalType | None:
         fits = type_.is_a(TypeFamily.DATETIME) or type_.is_a(TypeFamily.INTERVAL)
         return type_ if fits else None
 
@@ -655,7 +644,9 @@ def overlaps(info: CallInfo, first: int, first_to: int, second: int, second_to: 
     return begin <= other_end and other_begin <= end
 
 
-def _span(start: int, other: int, type_: LogicalType, other_type: LogicalType) -> tuple[int, int]:
+def _span(
+    start: int, other: int, type_: lt.LogicalType, other_type: lt.LogicalType
+) -> tuple[int, int]:
     nanos = _nanos(start, type_)
     if other_type.root is _DAY_TIME:
         return nanos, nanos + other * _MILLIS
@@ -671,19 +662,19 @@ _TIME_ARITHMETIC_MILLIS: Final = 3
 # -- signatures -------------------------------------------------------------------------------
 
 
-def _shifted_type(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
+def _shifted_type(types: Sequence[lt.LogicalType], _: Sequence[object]) -> lt.LogicalType:
     """The time's own type; a time attribute is none any more."""
     return without_time_attribute(types[0] if types[0].is_a(TypeFamily.DATETIME) else types[1])
 
 
-def _alike(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+def _alike(types: Sequence[lt.LogicalType]) -> tuple[lt.LogicalType, ...] | None:
     common = common_type(list(types)) if types[0].root is types[1].root else None
     if common is None:
         return None
     return tuple(common.with_nullability(type_.is_nullable) for type_ in types)
 
 
-def _interval_type(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
+def _interval_type(types: Sequence[lt.LogicalType], _: Sequence[object]) -> lt.LogicalType:
     return next(type_ for type_ in types if type_.is_a(TypeFamily.INTERVAL))
 
 
@@ -699,11 +690,11 @@ PLUS: Final = (
 MINUS: Final = (_SHIFTED, _SUM_OF_INTERVALS, signature("interval", result=_interval_type))
 
 
-def _factor_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...]:
+def _factor_types(types: Sequence[lt.LogicalType]) -> tuple[lt.LogicalType, ...]:
     """Numbers that intervals are multiplied with: integers as they are, others as DOUBLE."""
     return tuple(
-        DoubleType(nullable=type_.is_nullable)
-        if isinstance(type_, DecimalType) or type_.is_a(TypeFamily.APPROXIMATE_NUMERIC)
+        lt.DoubleType(nullable=type_.is_nullable)
+        if isinstance(type_, lt.DecimalType) or type_.is_a(TypeFamily.APPROXIMATE_NUMERIC)
         else type_
         for type_ in types
     )
@@ -737,13 +728,13 @@ def operator_value(operation: str, info: CallInfo, left: Any, right: Any) -> obj
     if one.is_a(TypeFamily.INTERVAL):
         one, other, left, right = other, one, right, left
     amount = right if operation == "add" else -right
-    if isinstance(other, YearMonthIntervalType):
+    if isinstance(other, lt.YearMonthIntervalType):
         return _plus_months(one, left, amount)
     return _plus_millis(one, left, amount)
 
 
-def _interval_bits(type_: LogicalType) -> int:
-    return 32 if isinstance(type_, YearMonthIntervalType) else 64
+def _interval_bits(type_: lt.LogicalType) -> int:
+    return 32 if isinstance(type_, lt.YearMonthIntervalType) else 64
 
 
 def _scaled_interval(operation: str, info: CallInfo, left: Any, right: Any) -> object:
@@ -761,22 +752,22 @@ def _scaled_interval(operation: str, info: CallInfo, left: Any, right: Any) -> o
     return wrap(int(result), _interval_bits(info.result_type))
 
 
-def _plus_months(type_: LogicalType, value: int, months: int) -> int:
-    if isinstance(type_, DateType):
+def _plus_months(type_: lt.LogicalType, value: int, months: int) -> int:
+    if isinstance(type_, lt.DateType):
         return wrap(plus_months(value, months), _INT_BITS)
-    if isinstance(type_, TimeType):
+    if isinstance(type_, lt.TimeType):
         return value  # months are whole days
     days, of_day = divmod(value, _DAY)
     return plus_months(days, months) * _DAY + of_day
 
 
-def _plus_millis(type_: LogicalType, value: int, millis: int) -> int:
-    if isinstance(type_, DateType):
+def _plus_millis(type_: lt.LogicalType, value: int, millis: int) -> int:
+    if isinstance(type_, lt.DateType):
         # Whole days only.
         days = abs(millis) // (_DAY // _MILLIS)
         return wrap(value + days if millis > 0 else value - days, _INT_BITS)
     moved = value + millis * _MILLIS
-    if isinstance(type_, TimeType):
+    if isinstance(type_, lt.TimeType):
         moved %= _DAY
     precision: int = type_.precision  # type: ignore[attr-defined]
     return moved - int(moved % 10 ** (9 - precision))
@@ -796,14 +787,14 @@ def operator_kernel(operation: str, info: CallInfo, left: Any, right: Any) -> An
     if one.is_a(TypeFamily.INTERVAL) and not other.is_a(TypeFamily.INTERVAL):
         one, other, left, right = other, one, right, left
     combine: Callable[..., Any] = pc.add if operation == "add" else pc.subtract
-    if not isinstance(other, DayTimeIntervalType):
-        is_sum = isinstance(one, YearMonthIntervalType)
+    if not isinstance(other, lt.DayTimeIntervalType):
+        is_sum = isinstance(one, lt.YearMonthIntervalType)
         return combine(left, right) if is_sum else NotImplemented
-    if isinstance(one, DayTimeIntervalType):
+    if isinstance(one, lt.DayTimeIntervalType):
         total = combine(left.cast(pa.int64()), right.cast(pa.int64()))
         return total.cast(info.result_type.to_arrow())
     if (
-        not isinstance(one, TimestampType | LocalZonedTimestampType)
+        not isinstance(one, lt.TimestampType | lt.LocalZonedTimestampType)
         or one.precision < _TIME_ARITHMETIC_MILLIS
     ):
         return NotImplemented
