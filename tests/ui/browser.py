@@ -88,11 +88,11 @@ class Browser:
         script = "return performance.getEntries().map(e => e.name).filter(n => n.includes('://'))"
         return {"/".join(name.split("/")[:3]) for name in self.run(script)}
 
-    def screenshot(self, path: Path) -> None:
-        """Write the whole page as a picture."""
+    def screenshot(self, path: Path, height: int | None = None) -> None:
+        """Write a page as a picture: all of it, or its upper part."""
         root = "document.documentElement"
-        width, height = self.run(f"return [{root}.clientWidth, {root}.scrollHeight]")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        width, whole = self.run(f"return [{root}.clientWidth, {root}.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height or whole, "scale": 1}
         found = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(found["data"]))
 
