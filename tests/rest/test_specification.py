@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.rest.flink_specification import paths, problems
+from tests.rest.reference import PAGE, page
 
 from millstream.rest.running import ENDPOINTS
 
@@ -69,3 +70,7 @@ def test_responses_are_those_of_the_specification(
         assert found == [], path
         seen += 1
     assert seen > 30
+
+
+def test_the_reference_is_current() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.rest.reference"

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from millstream.configuration.redaction import redacted_text
 from millstream.errors import MillstreamError
-from millstream.rest.security import Refused
+from millstream.rest.security import Refused, changes_by_get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +67,10 @@ class Call:
         """Return the job that the path names."""
         return self.jobs.get(self.path["jobid"])
 
+    def with_path(self, path: Mapping[str, str]) -> Call:
+        """Return the same request with other parts of the path."""
+        return replace(self, path=path)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -76,7 +80,7 @@ class Endpoint:
       1. ``respond`` returns what ``json.dumps`` takes, or ``Text``, and raises ``Refused``; it may
          be called from several threads at a time.  (endpoint)
       2. That of a GET changes nothing, and depends on path and query only: it is given out to
-         others for a second.  (endpoint)
+         others for a second.  ``security.changes_by_get`` has the exceptions.  (endpoint)
     """
 
     method: str
@@ -174,7 +178,7 @@ def _route(
             return failure(refusal.status, str(refusal))
         path = {name: str(value) for name, value in request.path_params.items()}
         call = Call(jobs, settings, operations, path, dict(request.query_params), body)
-        if endpoint.method != "GET":
+        if endpoint.method != "GET" or changes_by_get(endpoint.path):
             return await asyncio.to_thread(_computed, endpoint, call, budget)
         key = f"{request.url.path}?{request.url.query}"
         computing = kept.find(key)

@@ -173,7 +173,8 @@ def _task(record: CheckpointRecord, vertex: VertexView) -> dict[str, Any]:
     }
 
 
-def _exceptions(call: Call) -> dict[str, Any]:
+def exceptions(call: Call) -> dict[str, Any]:
+    """Return the last failures of a job."""
     failures, truncated = call.job.history.failures()
     entries = [_failure(each) for each in failures]
     return {"exceptionHistory": {"entries": entries, "truncated": truncated}}
@@ -282,8 +283,9 @@ ENDPOINTS: Final = (
     Endpoint("GET", f"{_OF_JOB}/checkpoints", _checkpoints, "the history of checkpoints"),
     Endpoint("GET", _DETAILS, _details, "a checkpoint, with its vertices"),
     Endpoint("GET", f"{_DETAILS}/subtasks/{{vertexid}}", _subtasks, "a vertex in a checkpoint"),
-    Endpoint("GET", f"{_OF_JOB}/exceptions", _exceptions, "the last failures"),
+    Endpoint("GET", f"{_OF_JOB}/exceptions", exceptions, "the last failures"),
     Endpoint("PATCH", _OF_JOB, _cancel, "cancel a job", status=202),
+    Endpoint("GET", f"{_OF_JOB}/yarn-cancel", _cancel, "the same, by GET", status=202),
     Endpoint("POST", f"{_OF_JOB}/savepoints", _savepoint, "take a savepoint", status=202),
     Endpoint("POST", f"{_OF_JOB}/stop", _stop, "stop with a savepoint", status=202),
     Endpoint(

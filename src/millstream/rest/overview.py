@@ -118,10 +118,11 @@ def task_counts(job: JobView) -> dict[str, int]:
 
 
 def _jobs_overview(call: Call) -> dict[str, Any]:
-    return {"jobs": [_summary(job) for job in call.jobs.all()]}
+    return {"jobs": [job_summary(job) for job in call.jobs.all()]}
 
 
-def _summary(job: JobView) -> dict[str, Any]:
+def job_summary(job: JobView) -> dict[str, Any]:
+    """Return a job as lists of jobs have it."""
     times = job.history.status_times()
     counts = task_counts(job)
     return {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.logs import end_log
 from millstream.rest import (
+    applications,
     checkpoints,
     configuration,
     logs,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *overview.ENDPOINTS,
+    *applications.ENDPOINTS,
     *vertices.ENDPOINTS,
     *subtasks.ENDPOINTS,
     *metrics.ENDPOINTS,

@@ -129,7 +129,7 @@ def check(scope: Scope, settings: RestSettings, open_paths: Collection[str]) -> 
     host = headers.get("host", "")
     _check_host(host, settings)
     path = scope["path"]
-    by_get = _CHANGES_BY_GET.search(path) is not None
+    by_get = changes_by_get(path)
     changes = scope["method"] not in _READING or by_get
     if changes:
         _check_origin(headers, scope["scheme"], host, needs_proof=by_get and not settings.token)
@@ -138,6 +138,11 @@ def check(scope: Scope, settings: RestSettings, open_paths: Collection[str]) -> 
     if changes and settings.is_read_only:
         message = "the server is read-only (millstream.rest.read-only)"
         raise Refused(403, message)
+
+
+def changes_by_get(path: str) -> bool:
+    """Return whether a GET of this path changes something."""
+    return _CHANGES_BY_GET.search(path) is not None
 
 
 def _check_host(host: str, settings: RestSettings) -> None:

@@ -39,7 +39,7 @@ class Budget:
         burst: seconds of processor time.
     """
 
-    def __init__(self, share: float = 0.03, burst: float = 2.0) -> None:
+    def __init__(self, share: float = 0.02, burst: float = 2.0) -> None:
         self.share, self.burst = share, burst
         self._left = burst
         self._filled = time.monotonic()

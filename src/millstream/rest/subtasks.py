@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LOW, _HIGH = 0.1, 0.5
 _SECOND: Final = 1000
 _PERCENTILES: Final = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
+#: The states up to the end of a subtask.
+_LIVE: Final = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
 #: In place of a machine that is not known, as in Flink.
 _UNASSIGNED: Final = "(unassigned)"
 
@@ -40,7 +42,8 @@ def _durations(job: JobView) -> dict[str, int]:
     times = _times(job)
     ends = [*times.values()][1:]
     ends.append(now() if job.history.ended < 0 else job.history.ended)
-    return {
+    # Flink's dashboard reads them all.
+    return dict.fromkeys(_LIVE, 0) | {
         state: max(0, end - began) for (state, began), end in zip(times.items(), ends, strict=True)
     }
 

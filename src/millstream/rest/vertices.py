@@ -36,13 +36,18 @@ _TIMES: Final = {
 
 
 def io_metrics(value: Callable[[str], float | str | None]) -> dict[str, Any]:
-    """Return records, bytes and times; what is not measured is 0 and not complete."""
+    """Return records, bytes and times.
+
+    They are not complete before the subtasks have reported anything.  Bytes are those of other
+    tasks: a source receives none, as in Flink.
+    """
+    is_complete = value("numRecordsIn") is not None
     found: dict[str, Any] = {}
     for name, metric in (_IO | _TIMES).items():
         number = value(metric)
         found[name] = int(number) if isinstance(number, int | float) else 0
         if name in _IO:
-            found[f"{name}-complete"] = number is not None
+            found[f"{name}-complete"] = is_complete
     return found
 
 
@@ -79,6 +84,7 @@ def _job(call: Call) -> dict[str, Any]:
     times = job.history.status_times()
     return {
         "jid": job.job_id,
+        "application-id": job.job_id,
         "name": job.name,
         "isStoppable": False,
         "state": job.status,
