@@ -109,7 +109,7 @@ class _Served:
     """A server of the huge job, and its budget."""
 
     def __init__(self) -> None:
-        self.job = _Huge(500, 4)
+        self.job = _Huge(501, 4)
         self.budget = Budget(burst=0.5)
         settings = RestSettings()
         jobs = Jobs()
@@ -121,7 +121,8 @@ class _Served:
 
     def refill(self) -> None:
         """Have time for the next requests."""
-        self.budget.spend(-self.budget.burst)
+        while self.budget.wait() > 0:
+            self.budget.spend(-self.budget.burst)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def _paths(job: _Huge) -> list[str]:
 @pytest.mark.extended
 def test_answers_about_a_huge_graph_are_bounded(served: _Served) -> None:
     job = served.job
-    assert sum(len(each.operators) for each in job.vertices) == 500
+    assert sum(len(each.operators) for each in job.vertices) > 500
     assert sum(each.parallelism for each in job.vertices) == 2000
     for path in _paths(job):
         served.refill()
@@ -177,7 +178,7 @@ def test_many_clients_cost_what_the_budget_says(served: _Served) -> None:
     print(f"{answered} answers, {cpu:.2f} s of CPU in {elapsed:.1f} s")
     assert answered > 0
     # One computation may begin before the budget is used up, and is as long as it is.
-    allowed = served.budget.burst + served.budget.share * elapsed + 2.0
+    allowed = served.budget.burst + served.budget.share * elapsed + 1.5
     assert cpu < allowed, (cpu, allowed)
     # And afterwards it answers.
     served.refill()
@@ -197,14 +198,14 @@ def test_slow_clients_keep_nobody_waiting(served: _Served) -> None:
     whole = f"GET /jobs/{_JOB} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     threads = threading.active_count()
     slow = [_connect(served, whole[:-5]) for _ in range(_CLIENTS)]
-    slow += [_connect(served, whole * 20) for _ in range(_CLIENTS)]
+    slow += [_connect(served, whole) for _ in range(_CLIENTS)]
     try:
         for number in range(20):
             for each in slow[:_CLIENTS:10]:
                 each.sendall(f"X-{number}: y\r\n".encode() if number % 2 else b"")
             served.refill()
             assert served.client.request("/overview").status == 200
-        # Requests of a connection are answered one after the other, whoever reads them.
+        # They have no threads.
         assert threading.active_count() <= threads + (os.cpu_count() or 1) + 8
     finally:
         for each in slow:

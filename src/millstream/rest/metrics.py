@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -87,16 +88,18 @@ def _put(
 _kept: Final[WeakKeyDictionary[JobView, tuple[Sequence[Measurement], MetricIndex]]] = (
     WeakKeyDictionary()
 )
+_indexing: Final = threading.Lock()
 
 
 def index(job: JobView) -> MetricIndex:
     """Return the metrics of a job as they are now."""
-    measurements = job.measurements()
-    kept = _kept.get(job)
-    if kept is None or kept[0] is not measurements:
-        kept = (measurements, MetricIndex(measurements))
-        _kept[job] = kept
-    return kept[1]
+    with _indexing:  # made once for all who ask at the same time
+        measurements = job.measurements()
+        kept = _kept.get(job)
+        if kept is None or kept[0] is not measurements:
+            kept = (measurements, MetricIndex(measurements))
+            _kept[job] = kept
+        return kept[1]
 
 
 def selected(metrics: Values, wanted: str | None) -> list[dict[str, str]]:
