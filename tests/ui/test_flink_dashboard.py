@@ -100,7 +100,7 @@ def _pages(job: RunningJob) -> dict[str, list[str]]:
         "/job-manager/logs": ["seen by the program"],
         "/job-manager/stdout": ["Stdout"],
         "/job-manager/log": ["driver.log"],
-        "/job-manager/thread-dump": ["MainThread"],
+        "/job-manager/thread-dump": ["Id="],
         "/task-manager": ["slot-0", "slot-1"],
         f"{of_slot}/metrics": ["Memory"],
         f"{of_slot}/logs": [],
