@@ -90,12 +90,18 @@ def _add_pipeline(
         counts.sink_to(sink).uid(f"sink{name}-{number}")
 
 
-def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") -> None:
+def main(
+    kind: str,
+    address: str,
+    checkpoints: str,
+    alignment: str = "aligned",
+    execution: str = "pipelined",
+) -> None:
     """Run the job to its end."""
     if alignment == "unaligned":
         # Slots are forked from this process.
         setattr(InLink, "is_ready", property(lambda link: bool(link.frames)))  # noqa: B010
-    settings = {"restart-strategy.type": "none"}
+    settings = {"restart-strategy.type": "none", "millstream.execution": execution}
     environment(make_target(kind, address), checkpoints, settings).execute("matrix")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from tests.matrix.test_other_modes import read
 from tests.support.faults import Fault
 
 from millstream.crash_points import points_of
+from millstream.testing.crash import run_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,8 @@ SAMPLED_FAULTS: Final = (
     Fault.SECOND_DRIVER,
     Fault.STOPPED_DRIVER,
 )
+#: Each takes half a minute: the workers are of new interpreters.
+SAMPLED_ON_S3: Final = (("file", "epochs"), ("kafka", "pipelined"))
 #: Passed by a run that recovers, and not by each.
 IN_RECOVERY: Final = {"kafka.abort.before", "kafka.abort.after"}
 BARRIERS: Final = points_of("pipelined task")
@@ -110,6 +114,47 @@ def test_killed_twice(kind: str, point: str, matrix: Matrix) -> None:
     # Tasks pass theirs several times in a checkpoint.
     passings = (7, 3) if point in points_of("task", "pipelined task") else (2, 1)
     run_to_the_end(target, directory, [f"{point}:{passing}" for passing in passings])
+    for seen in read(target, RECORDS):
+        assert sorted(seen) == expected()
+    assert target.leftovers() == []
+
+
+def cases_on_s3() -> list[object]:
+    """One of some sinks, in micro-batches and on slots by turns; the others are for a soak."""
+    chance = random.Random(SEED)
+    named = os.environ.get("MILLSTREAM_MATRIX_CASES", "").split()
+    found: list[object] = []
+    for kind in COMMITTED:
+        own = [p for p in points_of(*KINDS[kind].parts) if p not in IN_RECOVERY]
+        points = [*(each for each in STEPS if not each.startswith("notify.")), *own]
+        sampled = chance.choice(points)
+        for execution in ("epochs", "pipelined"):
+            is_sampled = (kind, execution) in SAMPLED_ON_S3
+            for point in points:
+                name = f"{kind}-{point}-{execution}-s3"
+                chosen = name in named or (not named and is_sampled and point == sampled)
+                marks = [] if chosen else [pytest.mark.soak]
+                found.append(pytest.param(kind, point, execution, id=name, marks=marks))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("kind", "point", "execution"), cases_on_s3())
+def test_killed_twice_with_checkpoints_on_s3(
+    kind: str, point: str, execution: str, matrix: Matrix, bucket: str
+) -> None:
+    """Workers of a driver that has used the library of stores are of new interpreters."""
+    target, directory = matrix.new_target(kind)
+    job = [sys.executable, pipelined_driver.__file__, target.kind, target.address]
+    for number, crash in enumerate([f"{point}:2", f"{point}:1", ""]):
+        run = run_once(
+            [*job, f"{bucket}/checkpoints", "aligned", execution],
+            directory=directory / f"run-{number}",
+            crash=crash,
+            deadline=DEADLINE,
+        )
+        assert run.killed if crash else run.exit_code == 0, f"{crash}\n{run.output}"
     for seen in read(target, RECORDS):
         assert sorted(seen) == expected()
     assert target.leftovers() == []
