@@ -93,6 +93,12 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
     def objects(name: str, workload: str, unit: str, *sizes: int) -> Quantity:
         return Quantity(name, "object_stores", ("--workload", workload), sizes, unit=unit)
 
+    def larger(name: str, workload: str, unit: str = "s") -> Quantity:
+        sizes = (192,) if quick else (48, 192)
+        at_most = 1.5 if unit == "MiB" else None
+        arguments = ("--workload", workload)
+        return Quantity(name, "larger_than_memory", arguments, sizes, at_most, unit)
+
     return (
         state("epoch, 1,000 of so many keys", "touched", 10_000, 1_000_000, 10_000_000, at_most=5),
         state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
@@ -106,6 +112,10 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         objects("start from a savepoint on S3", "started", "s/GiB", 1_000_000),
         objects("S3 requests of a checkpoint, keys", "requests", "", 1_000, 100_000),
         objects("sent to S3 by a checkpoint, keys", "mebibytes", "MiB", 1_000, 100_000),
+        larger("batch join of so many MiB, 64 MiB managed", "joined"),
+        larger("memory of that", "joined-memory", "MiB"),
+        larger("batch ORDER BY of so many MiB, 64 MiB managed", "sorted"),
+        larger("memory of that sort", "sorted-memory", "MiB"),
         sources("idle CPU, so many splits read", "polled", 1_000, 10_000, 50_000, at_most=2),
         sources("idle CPU, so many idle splits", "idle", 4, 64, at_most=4),
         sources("files of so many discoveries", "discovered", 1_000, 5_000, at_most=2),
