@@ -109,7 +109,7 @@ TYPES: list[tuple[LogicalType, str, str | None, pa.DataType]] = [
     ),
     (BitmapType(), "BITMAP", None, pa.binary()),
     (VariantType(), "VARIANT", None, pa.binary()),
-    (RawType("my.Class"), "RAW('my.Class', ?)", "RAW('my.Class', 'pickle')", pa.binary()),
+    (RawType("my.Class"), "RAW('my.Class', '...')", "RAW('my.Class', 'pickle')", pa.binary()),
     (SymbolType(), "SYMBOL", None, pa.string()),
 ]
 
@@ -192,7 +192,7 @@ def test_type_information_has_the_columns_of_the_type(type_: LogicalType) -> Non
         (Types.TIMESTAMP_LTZ(), "TIMESTAMP_LTZ(6)"),
         (Types.INSTANT(), "TIMESTAMP_LTZ(9)"),
         (Types.SQL_TIME(), "TIME(6)"),
-        (Types.PICKLED_BYTE_ARRAY(), "RAW('builtins.object', ?)"),
+        (Types.PICKLED_BYTE_ARRAY(), "RAW('builtins.object', '...')"),
         (Types.PRIMITIVE_ARRAY(Types.BYTE()), "BYTES"),
         (Types.LIST(Types.INT()), "ARRAY<INT>"),
         (Types.MAP(Types.STRING(), Types.LONG()), "MAP<STRING, BIGINT>"),

@@ -43,12 +43,17 @@ _on_path: list[str] = []
 def bring_files(files: JobFiles) -> None:
     """Make the files of a job be there and importable, and those of another job not.
 
+    Workers have the environment variables that functions of PyFlink can read: their Python as
+    ``python``, and that no limit of memory is set for them.
+
     Raises:
         CorruptCheckpointError: one is not in the storage as it was sent.
         ConfigurationError: an archive is none.
         RequirementsError: the requirements cannot be installed.
         DirectoryError: they cannot be written.
     """
+    os.environ.setdefault("python", sys.executable)
+    os.environ.setdefault("_PYTHON_WORKER_MEMORY_LIMIT", "-1")
     if not files.files and not _on_path:
         return
     for file in files.of(FileUse.PYTHON, FileUse.CACHED):

@@ -92,7 +92,7 @@ def checked_function(given: Any, methods: Sequence[str] = ("eval",)) -> Any:
     """
     has_methods = all(hasattr(given, each) for each in methods)
     function = given() if inspect.isclass(given) and has_methods else given
-    if not has_methods and not callable(function):
+    if not has_methods and (inspect.isclass(given) or not callable(given)):
         message = (
             "Invalid function: not a function or callable (__call__ is not defined): "
             f"{type(given)}; an object needs {', '.join(methods)}"
@@ -363,8 +363,9 @@ def _checked(f: Any, word: str, wanted: Sequence[str], *, pandas: bool = False) 
     if missing and not (pandas and callable(getattr(function, "eval", function))):
         more = ", or a function of Series" if pandas else ""
         message = (
-            f"Invalid function: {word} takes an object with {', '.join(wanted)}{more}; {f!r} has "
-            f"no {missing[0]}"
+            "Invalid function: not a function or callable (__call__ is not defined): "
+            f"{type(f)}; {word} takes an object with {', '.join(wanted)}{more}, and {f!r} has no "
+            f"{missing[0]}"
         )
         raise ArgumentTypeError(message)
     return function

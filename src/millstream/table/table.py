@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.errors import ProgramError
+from millstream.expressions.nodes import InputReference
 from millstream.sql.binder.binding import fitted, query_binder
 from millstream.sql.binder.relations import scan
 from millstream.sql.catalog.catalog import FoundTable
@@ -16,6 +18,7 @@ from millstream.sql.catalog.objects import CatalogBaseTable, CatalogTable
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_identifier
+from millstream.sql.planner.logical import WatermarkNode, unique_names
 from millstream.sql.statements.session import Target
 from millstream.sql.statements.show import explain
 from millstream.sql.suggestions import did_you_mean
@@ -50,6 +53,13 @@ from millstream.table.window import (
     RowCountGroups,
     WindowGroups,
     shown_property,
+)
+from millstream.types.logical_types import (
+    BigIntType,
+    RowField,
+    RowType,
+    TimestampKind,
+    TimestampType,
 )
 
 if TYPE_CHECKING:
@@ -706,6 +716,8 @@ class WindowGroupedTable:
 
     def __init__(self, table: Table, window: GroupWindow, fields: tuple[Any, ...]) -> None:
         """Made by ``GroupWindowedTable.group_by``."""
+        if table._environment.session.is_batch:  # noqa: SLF001 - a friend
+            table, window = _timed(table, window)
         self._table = table
         kind = RowCountGroups if window.counts_rows else WindowGroups
         self._groups = kind(table.plan.row, window, fields)
@@ -743,6 +755,35 @@ class WindowGroupedTable:
         result = nodes.SelectItem(call.node, nodes.Name(RESULT))
         shown = self._groups.shown()
         return AggregatedTable(self._select((*shown, result)), call)
+
+
+def _timed(table: Table, window: GroupWindow) -> tuple[Table, GroupWindow]:
+    """Return a bounded table with event time, of which windows may be over milliseconds as BIGINT.
+
+    As in Flink, they are those since 1970-01-01 00:00:00, in no time zone.
+    """
+    row = table.plan.row
+    position = row.index_of(window.time)
+    if position < 0 or window.counts_rows or not isinstance(row.children[position], BigIntType):
+        return table, window
+    name = unique_names([*row.names, "rowtime"])[-1]
+    milliseconds = nodes.BinaryOperation(
+        "*", as_node(timedelta(milliseconds=1)), nodes.identifier(window.time)
+    )
+    start = as_node(datetime(1970, 1, 1))  # noqa: DTZ001 - of no time zone
+    time = nodes.Cast(nodes.BinaryOperation("+", start, milliseconds), TimestampType(3))
+    items = (nodes.SelectItem(nodes.Star()), nodes.SelectItem(time, nodes.Name(name)))
+    below = table._from(items=items).plan  # noqa: SLF001 - a friend
+    last = len(row)
+    kind = TimestampType(3, kind=TimestampKind.ROWTIME)
+    fields = (*below.row.fields[:last], RowField(name, kind))
+    made = WatermarkNode(
+        row=RowType(fields, nullable=False),
+        input=below,
+        rowtime=last,
+        expression=InputReference(last, name, below.row.children[last]),
+    )
+    return Table(table._environment, made), replace(window, time=name)  # noqa: SLF001
 
 
 class OverWindowedTable:

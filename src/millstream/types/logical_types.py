@@ -906,7 +906,7 @@ class RawType(LogicalType):
         self._set(_nullable=nullable, class_name=class_name)
 
     def _summary(self) -> str:
-        return f"RAW('{self.class_name}', ?)"
+        return f"RAW('{self.class_name}', '...')"
 
     def _serializable(self) -> str:
         quoted = self.class_name.replace("'", "''")

@@ -718,10 +718,18 @@ class CatalogManager:
         temporary: bool,
         ignore_if_exists: bool,
     ) -> None:
-        """Make a table or view."""
+        """Make a table or view.
+
+        Raises:
+            CatalogError: there is one, or the catalog cannot make it.
+        """
         if not temporary:
             catalog = self.catalog(identifier.catalog_name)
-            catalog.create_table(identifier.path, table, ignore_if_exists)
+            try:
+                catalog.create_table(identifier.path, table, ignore_if_exists)
+            except CatalogError as error:
+                message = f"Could not execute CreateTable in path {identifier}: {error}"
+                raise type(error)(message) from error
             return
         if identifier in self._temporary:
             if ignore_if_exists:

@@ -249,6 +249,56 @@ def _factory(context: FactoryContext) -> TableFactory:
     return FACTORIES[name]
 
 
+#: Options of CSV files before Flink 1.11, and those of today; None: of no consequence.
+_FORMER: Final[Mapping[str, str | None]] = {
+    "connector.path": "path",
+    "connector.property-version": None,
+    "format.property-version": None,
+    "format.field-delimiter": "csv.field-delimiter",
+    "format.quote-character": "csv.quote-character",
+    "format.ignore-parse-errors": "csv.ignore-parse-errors",
+    "format.ignore-first-line": None,
+    "update-mode": None,
+}
+
+
+def _with_current_options(identifier: ObjectIdentifier, table: CatalogTable) -> CatalogTable:
+    """The table with the options of today if it has ``connector.type``, which was before them.
+
+    Flink still reads CSV files that are declared so, and no others.
+
+    Raises:
+        ValidationError: they are of something else.
+    """
+    given = dict(table.options)
+    kind = given.pop("connector.type", None)
+    if kind is None:
+        return table
+    shown, format_ = identifier.as_summary_string(), given.pop("format.type", None)
+    others = sorted({*given} - {*_FORMER})
+    header = given.get("format.ignore-first-line", "false").lower() != "false"
+    what = (
+        f"'connector.type' = '{kind}' with 'format.type' = '{format_}'"
+        if (kind, format_) != ("filesystem", "csv")
+        else "'format.ignore-first-line' = 'true'"
+        if header
+        else f"'{others[0]}' together with 'connector.type'"
+        if others
+        else None
+    )
+    if what is not None:
+        message = (
+            f"Could not find a suitable table factory for table '{shown}': {what} is not "
+            "supported. Use 'connector' = '...' and 'format' = '...', with the options of today."
+        )
+        raise ValidationError(message)
+    if "connector.path" not in given:
+        message = f"Table '{shown}': Could not find required property 'connector.path'."
+        raise ValidationError(message)
+    renamed = {new: given[old] for old, new in _FORMER.items() if new and old in given}
+    return table.copy({"connector": "filesystem", "format": "csv", **renamed})
+
+
 def _check_columns(context: FactoryContext) -> None:
     """Refuse columns whose bytes would leave their type behind.
 
@@ -273,6 +323,7 @@ def table_source(
     Raises:
         ValidationError: there is no such connector, or it refuses the options or columns.
     """
+    table = _with_current_options(identifier, table)
     context = FactoryContext(identifier, table, configuration)
     found = _factory(context).source(context)
     _check_metadata(context, table.schema.columns, found.metadata(), "")
