@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 from pyiceberg.catalog import load_catalog
-from tests.support.query_running import environment, insert
+from tests.support.query_running import changelog, environment, insert, materialised
 
 from millstream.errors import ValidationError
 
@@ -20,6 +20,7 @@ COLUMNS = (
     "k STRING, n BIGINT, b BOOLEAN, x DOUBLE, y BYTES, ts TIMESTAMP(6), l TIMESTAMP_LTZ(3), d DATE,"
     " p DECIMAL(10, 2), a ARRAY<INT>, m MAP<STRING, INT>, r ROW<x INT, y STRING>"
 )
+NAMES = ["k", "n", "b", "x", "y", "ts", "l", "d", "p", "a", "m", "r"]
 VALUES = (
     "1, TRUE, 1.5E0, x'00ff', TIMESTAMP '2024-01-02 03:04:05.123456', TO_TIMESTAMP_LTZ(250, 3),"
     " DATE '2024-01-02', 2.25, ARRAY[1, 2], MAP['q', 7], ROW(1, 'z')"
@@ -37,14 +38,18 @@ def options(kind: str, directory: Path) -> str:
     )
 
 
+def iceberg_table(directory: Path) -> Any:
+    catalog = load_catalog(
+        "lake", type="sql", uri=f"sqlite:///{directory}/c.db", warehouse=f"file://{directory}/w"
+    )
+    return catalog.load_table("shop.facts")
+
+
 def rows(kind: str, directory: Path) -> list[dict[str, Any]]:
     if kind == "delta":
         found = deltalake.DeltaTable(f"{directory}/t").to_pyarrow_table()
     else:
-        catalog = load_catalog(
-            "lake", type="sql", uri=f"sqlite:///{directory}/c.db", warehouse=f"file://{directory}/w"
-        )
-        found = catalog.load_table("shop.facts").scan().to_arrow()
+        found = iceberg_table(directory).scan().to_arrow()
     made: list[dict[str, Any]] = found.to_pylist()
     return sorted(made, key=lambda row: str(row["k"]))
 
@@ -86,8 +91,44 @@ def test_refusals(kind: str, tmp_path: Path) -> None:
     env.execute_sql(f"CREATE TABLE t (a BIGINT, b BIGINT) WITH ({options(kind, tmp_path)})")
     with pytest.raises(ValidationError, match="please aggregate in windows"):
         env.explain_sql("INSERT INTO t SELECT x, COUNT(*) FROM (VALUES (1)) AS v(x) GROUP BY x")
-    with pytest.raises(ValidationError, match="cannot be read in this release"):
-        env.explain_sql("SELECT * FROM t")
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_come_back(kind: str, tmp_path: Path) -> None:
+    env = environment(2)
+    by = "PARTITIONED BY (k, d)"
+    env.execute_sql(f"CREATE TABLE facts ({COLUMNS}) {by} WITH ({options(kind, tmp_path)})")
+    values = ", ".join(f"({key}, {VALUES})" for key in ("'a'", "'b'", "CAST(NULL AS STRING)"))
+    insert(env, f"INSERT INTO facts VALUES {values}", validated=True)
+    query = "SELECT * FROM facts WHERE k = 'a'"
+    ((found,),) = [changelog(env, query, tmp_path)]
+    literal = f"SELECT * FROM (VALUES ('a', {VALUES})) AS v({', '.join(NAMES)})"
+    (wanted,) = changelog(env, literal, tmp_path / "wanted")
+    named = repr(tuple(wanted)).replace("EXPR$0", "x").replace("EXPR$1", "y")
+    assert repr(tuple(found)) == named
+    counted = "SELECT COUNT(*), COUNT(k) FROM facts"
+    assert materialised(changelog(env, counted, tmp_path / "n")) == {(3, 2): 1}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_versions(kind: str, tmp_path: Path) -> None:
+    env = environment(1)
+    env.execute_sql(f"CREATE TABLE t (k STRING, n BIGINT) WITH ({options(kind, tmp_path)})")
+    insert(env, "INSERT INTO t VALUES ('a', 1)", validated=True)
+    if kind == "delta":
+        at, first, version = "versionAsOf", "startingVersion", 1
+    else:
+        at, first = "snapshot-id", "start-snapshot-id"
+        version = iceberg_table(tmp_path).current_snapshot().snapshot_id
+    insert(env, "INSERT INTO t VALUES ('b', 2)", validated=True)
+    hint = f"/*+ OPTIONS('{at}' = '{version}') */"
+    assert materialised(changelog(env, f"SELECT * FROM t {hint}", tmp_path)) == {("a", 1): 1}
+    with pytest.raises(ValidationError, match=f"'{first}' is for reading on and on"):
+        env.explain_sql(f"SELECT * FROM t /*+ OPTIONS('{first}' = '{version}') */")
+    streaming = "'mode' = 'streaming'" if kind == "delta" else "'streaming' = 'true'"
+    with pytest.raises(ValidationError, match=f"'{at}' is for reading one version"):
+        env.explain_sql(f"SELECT * FROM t /*+ OPTIONS({streaming}, '{at}' = '{version}') */")
 
 
 def test_catalogs_that_need_java(tmp_path: Path) -> None:

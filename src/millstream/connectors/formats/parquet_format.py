@@ -29,7 +29,7 @@ from millstream.contracts.source import SourceBatch
 from millstream.errors import PermanentSinkError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from millstream.connectors.formats.file_format import SchemaLike
     from millstream.contracts.batch import Batch
@@ -97,25 +97,40 @@ class ParquetFormat(SchemaFormat, BulkFormat):
             if missing:
                 message = f"{path!r} lacks the columns {', '.join(missing)}"
                 raise SourceError(message)
-            position = starts[groups[0]]
-            for batch in parquet.iter_batches(
+            batches = parquet.iter_batches(
                 self.batch_size, row_groups=groups, columns=schema.names, use_threads=False
-            ):
-                first, last = max(start - position, 0), min(stop - position, batch.num_rows)
-                position += batch.num_rows
-                if first >= last:
-                    # Decoded in vain, as cuts within row groups are; nobody waits for all of it.
-                    yield SourceBatch(values=[], position=start)
-                else:
-                    part = batch.slice(first, last - first)
-                    behind = min(position, stop)
-                    yield SourceBatch(
-                        arrow=_fit(path, part, schema),
-                        position=behind,
-                        positions=range(behind - part.num_rows + 1, behind + 1),
-                    )
-                if position >= stop:
-                    return
+            )
+            fitting = (_fit(path, batch, schema) for batch in batches)
+            yield from batches_in_range(fitting, starts[groups[0]], start, stop)
+
+
+def batches_in_range(
+    batches: Iterable[pa.RecordBatch], position: int, start: int, stop: int
+) -> Iterator[SourceBatch]:
+    """The rows of ``[start, stop)`` among batches that follow each other.
+
+    Args:
+        batches: of one split, in order.
+        position: of the first row of the first batch.
+        start: of the range.
+        stop: of the range; batches behind it are not asked for.
+    """
+    for batch in batches:
+        first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+        position += batch.num_rows
+        if first >= last:
+            # Decoded in vain, as cuts within row groups are; nobody waits for all of it.
+            yield SourceBatch(values=[], position=start)
+        else:
+            part = batch.slice(first, last - first)
+            behind = min(position, stop)
+            yield SourceBatch(
+                arrow=part,
+                position=behind,
+                positions=range(behind - part.num_rows + 1, behind + 1),
+            )
+        if position >= stop:
+            return
 
 
 def _group_ends(split: Split) -> list[int]:

@@ -21,143 +21,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, TypedDict, cast
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import match_columns, refuse_changes
-from millstream.connectors.error_classification import sink_error
+from millstream.connectors.lakehouse.table import CommitConflictError, DataFile
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.directories import make_directories, sync_directory
-from millstream.errors import MillstreamError, PermanentSinkError, SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from millstream.connectors.lakehouse.table import LakehouseTable, LastCommit, TableLayout
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
     from millstream.types.types import TypeInformation
 
 #: How often a commit is tried again that others were ahead of.
 _ATTEMPTS: Final = 20
-
-
-class DataFile(TypedDict):
-    """The committable: a file that is durable, and not in the table."""
-
-    job: str
-    sink: str
-    #: Unique in its job and sink, for every attempt.
-    name: str
-    #: The file in the table's directory.
-    path: str
-    size: int
-    rows: int
-    #: What the table's log keeps of the file; of plain values.
-    details: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class LastCommit:
-    """What a table's log says of the last commit of a job and sink."""
-
-    checkpoint: int
-    #: See ``output_of``; None: the log does not tell any more.
-    output: str | None
-
-
-class CommitConflictError(SinkError):
-    """Somebody else has committed since the table was looked at."""
-
-
-class TableSnapshot(ABC):
-    """A table as the driver has looked at it."""
-
-    @abstractmethod
-    def last_commit(self, names: OutputNames) -> LastCommit | None:
-        """What the table holds of a job and sink."""
-
-    @abstractmethod
-    def append(
-        self, files: Sequence[DataFile], names: OutputNames, checkpoint: int, output: str
-    ) -> None:
-        """Add files, in one commit that is refused if the table has changed.
-
-        Raises:
-            CommitConflictError: it has; nothing was added.
-        """
-
-    @abstractmethod
-    def paths(self) -> set[str]:
-        """The data files of the table, as ``DataFile.path``."""
-
-
-class TableLayout(ABC):
-    """What a task knows of a table: where data files go, and their columns."""
-
-    #: Columns of data files, in the order of the table's.
-    schema: pa.Schema
-    #: Columns whose values are the same in each file.
-    partition_columns: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def directory(self) -> Path:
-        """Where the table's files are."""
-
-    @abstractmethod
-    def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-        """Rows by partition, with what ``details`` is to know of it."""
-
-    @abstractmethod
-    def details(
-        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
-    ) -> dict[str, Any]:
-        """What the log keeps of a file beside path, size and rows."""
-
-
-class LakehouseTable(ABC):
-    """A table by name or path; pickled to the workers, hashable."""
-
-    @property
-    @abstractmethod
-    def target(self) -> str:
-        """The table, for messages."""
-
-    @abstractmethod
-    def layout(self) -> TableLayout:
-        """What tasks know of it; the same for the life of a process."""
-
-    @abstractmethod
-    def look(self) -> TableSnapshot:
-        """Look at the table as it is now."""
-
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether there is such a table."""
-
-    @abstractmethod
-    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Create it; no error if somebody else does at the same time."""
-
-    @contextmanager
-    def explained(self, location: str) -> Iterator[None]:
-        """Turn errors of the table's library into SinkError."""
-        try:
-            yield
-        except MillstreamError:
-            raise
-        except Exception as error:
-            message = f"{location}: {self.target}: {type(error).__name__}: {error}"
-            raise sink_error(message, error) from error
 
 
 class LakehouseSink(Sink):

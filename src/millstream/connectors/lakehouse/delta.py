@@ -14,32 +14,36 @@ import json
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from millstream.connectors.files.pending_files import local_directory
-from millstream.connectors.lakehouse.data_files import (
+from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.lakehouse.data_files import LakehouseSink, by_columns
+from millstream.connectors.lakehouse.source import LakehouseSource, as_columns
+from millstream.connectors.lakehouse.table import (
     CommitConflictError,
-    LakehouseSink,
     LakehouseTable,
     LastCommit,
     TableLayout,
+    TableReader,
     TableSnapshot,
-    by_columns,
 )
-from millstream.errors import PermanentSinkError, SinkError
+from millstream.errors import PermanentSinkError, SinkError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow.parquet as pq
     from deltalake import DeltaTable
     from deltalake.transaction import RemoveAction
 
-    from millstream.connectors.lakehouse.data_files import DataFile
+    from millstream.connectors.lakehouse.table import DataFile
     from millstream.connectors.output_names import OutputNames
+    from millstream.types.time import Duration
 
 #: In the information of a commit: its application, checkpoint, and output.
 _APPLICATION: Final = "millstream.application"
@@ -72,11 +76,14 @@ class DeltaLakeTable(LakehouseTable):
     def look(self) -> TableSnapshot:
         return _DeltaSnapshot(self.open())
 
-    def open(self) -> DeltaTable:
-        """The newest version of the table."""
+    def open(self, version: int | None = None) -> DeltaTable:
+        """A version of the table; None: the newest."""
         from deltalake import DeltaTable
 
-        return DeltaTable(str(self.path))
+        return DeltaTable(str(self.path), version)
+
+    def reader(self) -> TableReader:
+        return _DeltaReader(self)
 
     def exists(self) -> bool:
         from deltalake import DeltaTable
@@ -177,6 +184,128 @@ class _DeltaSnapshot(TableSnapshot):
         return set(self._table.file_uris())
 
 
+#: What a reader of a table must know; others are not known here.
+_FEATURES: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+
+
+class _DeltaReader(TableReader):
+    def __init__(self, table: DeltaLakeTable) -> None:
+        self._table = table
+
+    def schema(self, version: int | None) -> pa.Schema:
+        opened = self._table.open(version)
+        needed = set(opened.protocol().reader_features or ()) - _FEATURES
+        mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if mapping != "none":
+            needed.add("columnMapping")
+        if needed:
+            message = (
+                f"{self._table.target} uses {', '.join(sorted(needed))}, which cannot be read in"
+                " this release; read it with from_spark, or rewrite it without"
+            )
+            raise SourceError(message)
+        return pa.schema(opened.schema())
+
+    def newest(self) -> int | None:
+        return self._table.open().version()
+
+    def files(self, version: int) -> list[dict[str, object]]:
+        opened = self._table.open(version)
+        by = opened.metadata().partition_columns
+        actions = pa.table(opened.get_add_actions()).to_pylist()
+        return [
+            self._file(
+                each["path"],
+                each["num_records"],
+                {name: partition_text((each["partition"] or {}).get(name)) for name in by},
+            )
+            for each in actions
+        ]
+
+    def before(self, version: int) -> int | None:
+        return version - 1 if self._log(version).exists() and version > 0 else None
+
+    def added(self, version: int) -> list[dict[str, object]]:
+        found = []
+        for line in self._log(version).read_text().splitlines():
+            action = json.loads(line)
+            if action.get("remove", {}).get("dataChange"):
+                message = (
+                    f"{self._table.target}: version {version} has changed or deleted rows; a table"
+                    " that is read continuously may only be appended to. Start the job from scratch"
+                )
+                raise SourceError(message)
+            add = action.get("add", {})
+            if add.get("dataChange"):
+                statistics = json.loads(add.get("stats") or "{}")
+                values = add["partitionValues"]
+                found.append(self._file(unquote(add["path"]), statistics.get("numRecords"), values))
+        return found
+
+    def _log(self, version: int) -> Path:
+        return self._table.path / "_delta_log" / f"{version:020d}.json"
+
+    def _file(
+        self, path: str, count: int | None, partition: Mapping[str, str | None]
+    ) -> dict[str, object]:
+        if count is None:
+            count = pq.read_metadata(self._table.path / path).num_rows
+        return {"path": path, "end": count, "partition": dict(partition)}
+
+    def rows(self, file: Mapping[str, object], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        path = self._table.path / str(file["path"])
+        partition = cast("dict[str, str | None]", file["partition"])
+        with pq.ParquetFile(path) as opened:
+            there = [name for name in schema.names if name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(BATCH_SIZE, columns=there, use_threads=False):
+                whole = batch
+                for name, text in partition.items():
+                    if name in schema.names:
+                        kind = schema.field(name).type
+                        value = pa.scalar(text, pa.string()).cast(kind)
+                        whole = whole.append_column(name, pa.repeat(value, batch.num_rows))
+                yield as_columns(whole, schema, self._table.target)
+
+
+class DeltaSource(LakehouseSource):
+    """Rows of a Delta table in a directory that driver and workers share.
+
+    Args:
+        path: the directory of the table.
+        schema: the columns to read; None: all.
+        version: which one to read, or to begin with; None: the newest when the job starts.
+        discovery_interval: look for new versions this often, and never end; None: read one.
+
+    Raises:
+        SinkError: ``deltalake`` is not installed, or the path is on another file system.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        schema: pa.Schema | None = None,
+        version: int | None = None,
+        discovery_interval: Duration | None = None,
+    ) -> None:
+        super().__init__(
+            delta_table(path, "DeltaSource"),
+            schema=schema,
+            version=version,
+            discovery_interval=discovery_interval,
+        )
+
+
+def delta_table(path: str | Path, who: str) -> DeltaLakeTable:
+    """The table of a directory; raises SinkError."""
+    try:
+        importlib.import_module("deltalake")
+    except ImportError as error:
+        message = f"{who} needs the package deltalake: pip install 'millstream[delta]'"
+        raise SinkError(message) from error
+    return DeltaLakeTable(local_directory(str(path)))
+
+
 class DeltaSink(LakehouseSink):
     """Appends to a Delta table in a directory that driver and workers share, exactly once.
 
@@ -202,13 +331,8 @@ class DeltaSink(LakehouseSink):
         target_file_size: int = 128 << 20,
         fsync: bool = True,
     ) -> None:
-        try:
-            importlib.import_module("deltalake")
-        except ImportError as error:
-            message = "DeltaSink needs the package deltalake: pip install 'millstream[delta]'"
-            raise SinkError(message) from error
         super().__init__(
-            DeltaLakeTable(local_directory(str(path))),
+            delta_table(path, "DeltaSink"),
             create_with=create_with,
             partition_by=partition_by,
             columns=columns,

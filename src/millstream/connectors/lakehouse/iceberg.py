@@ -13,15 +13,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.files.pending_files import local_directory
-from millstream.connectors.lakehouse.data_files import (
+from millstream.connectors.lakehouse.data_files import LakehouseSink
+from millstream.connectors.lakehouse.source import LakehouseSource, as_columns
+from millstream.connectors.lakehouse.table import (
     CommitConflictError,
-    LakehouseSink,
     LakehouseTable,
     LastCommit,
     TableLayout,
+    TableReader,
     TableSnapshot,
 )
-from millstream.errors import SinkError
+from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.manifest import DataFile as IcebergFile
-    from pyiceberg.table import Table
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask, Table
 
-    from millstream.connectors.lakehouse.data_files import DataFile
+    from millstream.connectors.lakehouse.table import DataFile
     from millstream.connectors.output_names import OutputNames
+    from millstream.types.time import Duration
 
 #: In the summary of a snapshot.
 _JOB: Final = "millstream.job-id"
@@ -67,6 +72,9 @@ class IcebergTable(LakehouseTable):
 
     def look(self) -> TableSnapshot:
         return _IcebergSnapshot(self.catalog().load_table(self.name))
+
+    def reader(self) -> TableReader:
+        return _IcebergReader(self)
 
     def exists(self) -> bool:
         return self.catalog().table_exists(self.name)
@@ -211,6 +219,140 @@ def _iceberg_file(file: DataFile) -> IcebergFile:
     )
 
 
+class _IcebergReader(TableReader):
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+
+    def _load(self) -> Table:
+        return self._table.catalog().load_table(self._table.name)
+
+    def schema(self, version: int | None) -> pa.Schema:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        loaded = self._load()
+        if version is None:
+            return schema_to_pyarrow(loaded.schema(), include_field_ids=False)
+        return schema_to_pyarrow(loaded.scan(snapshot_id=version).projection())
+
+    def newest(self) -> int | None:
+        current = self._load().metadata.current_snapshot()
+        return None if current is None else current.snapshot_id
+
+    def files(self, version: int) -> list[dict[str, object]]:
+        tasks = _planned(self._table, version)
+        return [
+            {"path": path, "end": self._count(version, task), "version": version}
+            for path, task in tasks.items()
+        ]
+
+    def _count(self, version: int, task: FileScanTask) -> int:
+        if not task.delete_files:
+            return task.file.record_count
+        loaded = self._load()
+        columns = loaded.scan(snapshot_id=version).projection()
+        batches = _arrow_scan(loaded, columns).to_record_batches([task])
+        return sum(batch.num_rows for batch in batches)
+
+    def before(self, version: int) -> int | None:
+        snapshot = self._load().metadata.snapshot_by_id(version)
+        return None if snapshot is None else snapshot.parent_snapshot_id
+
+    def added(self, version: int) -> list[dict[str, object]]:
+        from pyiceberg.table.snapshots import Operation
+
+        snapshot = self._load().metadata.snapshot_by_id(version)
+        operation = (
+            None if snapshot is None or snapshot.summary is None else snapshot.summary.operation
+        )
+        if operation is Operation.REPLACE:
+            return []  # a compaction: the same rows in other files
+        if snapshot is None or operation is not Operation.APPEND:
+            message = (
+                f"{self._table.target}: snapshot {version} has changed or deleted rows; a table"
+                " that is read continuously may only be appended to. Start the job from scratch"
+            )
+            raise SourceError(message)
+        new = {
+            entry.data_file.file_path
+            for manifest in snapshot.manifests(self._load().io)
+            if manifest.added_snapshot_id == version
+            for entry in manifest.fetch_manifest_entry(self._load().io)
+            if entry.snapshot_id == version
+        }
+        return [file for file in self.files(version) if file["path"] in new]
+
+    def rows(self, file: Mapping[str, object], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        version = int(str(file["version"]))
+        task = _planned(self._table, version).get(str(file["path"]))
+        if task is None:
+            message = f"{self._table.target}: {file['path']} is not in snapshot {version} any more"
+            raise SourceError(message)
+        loaded = self._load()
+        # A column has the name that it has now, unless an older version was asked for by others.
+        current = loaded.schema()
+        if set(schema.names) <= set(current.column_names):
+            columns = current.select(*schema.names)
+        else:
+            columns = loaded.scan(snapshot_id=version).projection().select(*schema.names)
+        for batch in _arrow_scan(loaded, columns).to_record_batches([task]):
+            yield as_columns(batch, schema, self._table.target)
+
+
+def _arrow_scan(table: Table, columns: Schema) -> ArrowScan:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    return ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
+
+
+@lru_cache(maxsize=8)
+def _planned(table: IcebergTable, version: int) -> dict[str, FileScanTask]:
+    """The files of a snapshot, with what was deleted of them, by path."""
+    scan = table.catalog().load_table(table.name).scan(snapshot_id=version)
+    return {task.file.file_path: task for task in scan.plan_files()}
+
+
+class IcebergSource(LakehouseSource):
+    """Rows of an Iceberg table whose files are in a directory that all share.
+
+    Args:
+        table: its name in the catalog, ``namespace.table``.
+        catalog: what the catalog is, as for ``IcebergSink``.
+        schema: the columns to read; None: all.
+        version: the snapshot to read, or to begin with; None: the newest when the job starts.
+        discovery_interval: look for new snapshots this often, and never end; None: read one.
+
+    Raises:
+        SinkError: ``pyiceberg`` is not installed.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        catalog: Mapping[str, str],
+        *,
+        schema: pa.Schema | None = None,
+        version: int | None = None,
+        discovery_interval: Duration | None = None,
+    ) -> None:
+        super().__init__(
+            iceberg_table(table, catalog, "IcebergSource"),
+            schema=schema,
+            version=version,
+            discovery_interval=discovery_interval,
+        )
+
+
+def iceberg_table(table: str, catalog: Mapping[str, str], who: str) -> IcebergTable:
+    """The table of a catalog; raises SinkError."""
+    try:
+        importlib.import_module("pyiceberg")
+    except ImportError as error:
+        message = f"{who} needs the package pyiceberg: pip install 'millstream[iceberg]'"
+        raise SinkError(message) from error
+    return IcebergTable(table, tuple(sorted(catalog.items())))
+
+
 class IcebergSink(LakehouseSink):
     """Appends to an Iceberg table whose files are in a directory that all share, exactly once.
 
@@ -240,13 +382,8 @@ class IcebergSink(LakehouseSink):
         target_file_size: int = 128 << 20,
         fsync: bool = True,
     ) -> None:
-        try:
-            importlib.import_module("pyiceberg")
-        except ImportError as error:
-            message = "IcebergSink needs the package pyiceberg: pip install 'millstream[iceberg]'"
-            raise SinkError(message) from error
         super().__init__(
-            IcebergTable(table, tuple(sorted(catalog.items()))),
+            iceberg_table(table, catalog, "IcebergSink"),
             create_with=create_with,
             partition_by=partition_by,
             columns=columns,

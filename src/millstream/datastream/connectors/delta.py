@@ -1,3 +1,4 @@
-"""The sink of ``connectors/lakehouse/delta.py`` under an import path like PyFlink's."""
+"""Sink and source of ``connectors/lakehouse/delta.py`` under an import path like PyFlink's."""
 
 from millstream.connectors.lakehouse.delta import DeltaSink as DeltaSink
+from millstream.connectors.lakehouse.delta import DeltaSource as DeltaSource

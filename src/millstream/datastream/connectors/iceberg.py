@@ -1,3 +1,4 @@
-"""The sink of ``connectors/lakehouse/iceberg.py`` under an import path like PyFlink's."""
+"""Sink and source of ``connectors/lakehouse/iceberg.py`` under an import path like PyFlink's."""
 
 from millstream.connectors.lakehouse.iceberg import IcebergSink as IcebergSink
+from millstream.connectors.lakehouse.iceberg import IcebergSource as IcebergSource

@@ -1,26 +1,36 @@
-"""The connectors ``delta`` and ``iceberg``: appends to tables of a lakehouse, exactly once."""
+"""The connectors ``delta`` and ``iceberg``: appends to tables of a lakehouse, and their rows."""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import INSERT_ONLY, FactoryContext, TableSink, TableSource
-from millstream.sql.catalog.options import Options, integer, text
+from millstream.sql.catalog.options import Options, boolean, choice, duration, integer, text
 from millstream.sql.stream_types import stream_type
 from millstream.types import logical_types as lt
+from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
     from millstream.types.types import TypeInformation
 
 #: Connector -> its options, under the names of Delta's and Iceberg's connectors for Flink.
 OPTIONS: Final = {
-    "delta": (text("table-path", required=True), integer("sink.parallelism")),
+    "delta": (
+        text("table-path", required=True),
+        choice("mode", ("batch", "streaming"), "batch"),
+        integer("versionAsOf"),
+        integer("startingVersion"),
+        integer("updateCheckIntervalMillis", 5000),
+        integer("sink.parallelism"),
+    ),
     "iceberg": (
         text("catalog-name", required=True),
         text("catalog-type"),
@@ -30,8 +40,17 @@ OPTIONS: Final = {
         text("catalog-table"),
         text("credential"),
         text("token"),
+        boolean("streaming", default=False),
+        duration("monitor-interval", 60_000),
+        integer("snapshot-id"),
+        integer("start-snapshot-id"),
         integer("sink.parallelism"),
     ),
+}
+#: Connector -> its options: reads on and on, which version is read, with which it begins.
+_READING: Final = {
+    "delta": ("mode", "versionAsOf", "startingVersion"),
+    "iceberg": ("streaming", "snapshot-id", "start-snapshot-id"),
 }
 #: Options that go to the catalog as they are.
 _OF_CATALOG: Final = ("s3.", "gcs.", "adls.", "rest.", "header.", "oauth2")
@@ -68,10 +87,65 @@ class _LakehouseSink(TableSink):
             return DeltaSink(options["table-path"], create_with=schema, partition_by=by)
         from millstream.connectors.lakehouse.iceberg import IcebergSink
 
-        database = options["catalog-database"] or context.identifier.database_name
-        table = options["catalog-table"] or context.identifier.object_name
-        catalog = _catalog_of(options)
-        return IcebergSink(f"{database}.{table}", catalog, create_with=schema, partition_by=by)
+        table, catalog = _iceberg_name(context, options), _catalog_of(options)
+        return IcebergSink(table, catalog, create_with=schema, partition_by=by)
+
+
+def _iceberg_name(context: FactoryContext, options: Options) -> str:
+    database = options["catalog-database"] or context.identifier.database_name
+    return f"{database}.{options['catalog-table'] or context.identifier.object_name}"
+
+
+class _LakehouseRows(TableSource):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._context = context
+        self._options = options
+        self._columns = [each.name for each in context.physical]
+        streaming, at, first = _READING[context.table.options["connector"]]
+        self._is_streaming = options[streaming] in {True, "streaming"}
+        if options[at] is not None and self._is_streaming:
+            message = f"{context.owner}: '{at}' is for reading one version; use '{first}'."
+            raise ValidationError(message)
+        if options[first] is not None and not self._is_streaming:
+            message = f"{context.owner}: '{first}' is for reading on and on; use '{at}'."
+            raise ValidationError(message)
+        self._version: int | None = options[first] if self._is_streaming else options[at]
+
+    def with_columns(self, names: Collection[str]) -> TableSource:
+        made = copy(self)
+        chosen = [name for name in self._columns if name in names]
+        made._columns = chosen or self._columns[:1]  # noqa: SLF001 - of the copy
+        return made
+
+    def create(self) -> Source:
+        context, options = self._context, self._options
+        schema = pa.schema(
+            [
+                pa.field(each.name, each.type.to_arrow())
+                for each in context.physical
+                if each.name in self._columns
+            ]
+        )
+        if context.table.options["connector"] == "delta":
+            from millstream.connectors.lakehouse.delta import DeltaSource
+
+            interval = Duration.of_millis(options["updateCheckIntervalMillis"])
+            return DeltaSource(
+                options["table-path"],
+                schema=schema,
+                version=self._version,
+                discovery_interval=interval if self._is_streaming else None,
+            )
+        from millstream.connectors.lakehouse.iceberg import IcebergSource
+
+        interval = Duration.of_millis(options["monitor-interval"])
+        return IcebergSource(
+            _iceberg_name(context, options),
+            _catalog_of(options),
+            schema=schema,
+            version=self._version,
+            discovery_interval=interval if self._is_streaming else None,
+        )
 
 
 def _catalog_of(options: Options) -> Mapping[str, str]:
@@ -98,13 +172,8 @@ def _options(context: FactoryContext) -> Options:
 
 
 def source(context: FactoryContext) -> TableSource:
-    """Refuse to read: these connectors only write in this release; raises ValidationError."""
-    _options(context)
-    message = (
-        f"{context.owner}: '{context.identifier.as_summary_string()}' cannot be read in this"
-        " release; read the table with from_pandas, from_arrow or from_spark."
-    )
-    raise ValidationError(message)
+    """The rows of a version, or those of each further one as well."""
+    return _LakehouseRows(context, _options(context))
 
 
 def sink(context: FactoryContext) -> TableSink:
