@@ -164,6 +164,28 @@ def test_the_time_of_a_match_is_event_time(tmp_path: Path) -> None:
         assert rows == [("00:00:00", 11), ("00:00:04", 7)]
 
 
+def test_the_time_of_a_match_over_instants_is_in_utc(tmp_path: Path) -> None:
+    env = environment()
+    env.get_config().set("table.local-time-zone", "Asia/Tokyo")
+    directory = tmp_path / "t"
+    directory.mkdir()
+    lines = [json.dumps({"n": n, "ms": 1000 * at}) + "\n" for at, n in enumerate((1, 5, 1, 6))]
+    (directory / "a.json").write_text("".join(lines))
+    env.execute_sql(
+        "CREATE TABLE t (n INT, ms BIGINT, rt AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR rt AS rt) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{directory}', 'format' = 'json')"
+    )
+    query = """SELECT * FROM t MATCH_RECOGNIZE (ORDER BY rt MEASURES MATCH_ROWTIME({}) AS mt,
+        B.n AS n PATTERN (A B) DEFINE B AS B.n > A.n)"""
+    rows = [tuple(row) for row in changelog(env, query.format(""), tmp_path / "1")]
+    assert [(str(time), n) for time, n in rows] == [
+        ("1970-01-01 00:00:01", 5),
+        ("1970-01-01 00:00:03", 6),
+    ]
+    instants = [tuple(row) for row in changelog(env, query.format("rt"), tmp_path / "2")]
+    assert [(time.timestamp(), n) for time, n in instants] == [(1, 5), (3, 6)]
+
+
 def test_a_column_of_a_row_is_no_time_attribute(tmp_path: Path) -> None:
     env = environment()
     ticker(env, [1], tmp_path)

@@ -268,10 +268,7 @@ class MatchExpressions(ExpressionBinder):
             message = "MATCH_ROWTIME needs an ORDER BY of event time; here it is processing time."
             raise self.context.error(node, message)
         if not node.arguments:
-            if not isinstance(attribute, TimestampType):
-                name = self.scope.row.names[self._time]
-                message = f"Over a TIMESTAMP_LTZ write MATCH_ROWTIME({name})."
-                raise self.context.error(node, message)
+            # Also over a TIMESTAMP_LTZ, whose milliseconds are read in UTC, as in Flink.
             kind = TimestampType(3, kind=TimestampKind.ROWTIME, nullable=False)
             return self._slots.reference(MatchTime(kind), "MATCH_ROWTIME()")
         given = node.arguments[0]
