@@ -68,7 +68,7 @@ def test_windows_of_streams_need_a_time_attribute() -> None:
 
 
 def test_csv_files_are_declared_by_former_options(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("2;3;2018-03-11 03:10:00\n1;'a;b';\n")
+    (tmp_path / "rows.csv").write_text("2;3;2018-03-11 03:10:00;more\n1;'a;b';\n")
     env = environment()
     env.execute_sql(
         f"CREATE TABLE t (a TINYINT, b STRING, c TIMESTAMP(3)) WITH ({FORMER}, 'connector.path' = "

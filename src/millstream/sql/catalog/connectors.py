@@ -296,7 +296,9 @@ def _with_current_options(identifier: ObjectIdentifier, table: CatalogTable) -> 
         message = f"Table '{shown}': Could not find required property 'connector.path'."
         raise ValidationError(message)
     renamed = {new: given[old] for old, new in _FORMER.items() if new and old in given}
-    return table.copy({"connector": "filesystem", "format": "csv", **renamed})
+    # As they did, surplus values of a line are passed over.
+    always = {"format": "csv", "csv.ignore-trailing-unmappable": "true"}
+    return table.copy({"connector": "filesystem", **always, **renamed})
 
 
 def _check_columns(context: FactoryContext) -> None:
