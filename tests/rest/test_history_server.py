@@ -121,6 +121,18 @@ def test_a_running_job_is_asked_through_its_own_api(
     assert client.request(f"/jobs/{running.id}", "PATCH").status in {403, 405}
 
 
+@pytest.mark.parametrize(
+    "path", ["yarn%252Dcancel", "yarn-cancel%3Fget=1", "yarn-cancel%23", "x/%2E%2E/yarn-cancel%3F"]
+)
+def test_nothing_can_be_canceled_through_an_encoded_path(
+    path: str, start: Callable[..., RunningJob], show: Callable[..., Client]
+) -> None:
+    running = start({"millstream.rest.token": "0123456789abcdef0123456789abcdef"})
+    answer = show().request(f"/jobs/{running.id}/{path}")
+    assert answer.status >= 400
+    assert running.job.get_job_status().result().name == "RUNNING"
+
+
 def test_an_archive_is_bounded(
     ended: Callable[[str], dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.lease import newest_term
@@ -177,7 +177,8 @@ class HistoryServer:
         if ask is not None:
             is_text = rest.endswith(("/log", "/stdout")) or "/logs/" in rest
             query = f"?{urlencode(call.query)}" if call.query else ""
-            answer = ask(path + query, is_text)
+            # The driver reads the path as it was checked here: it may cancel the job by a GET.
+            answer = ask(quote(path) + query, is_text)
             return Text(answer) if is_text else answer
         for storage in self._storages:
             archive = self._archive(storage)
