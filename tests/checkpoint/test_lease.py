@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.environments import wait_until
 
 from millstream.checkpoint import lease as leases
 from millstream.checkpoint.lease import LEFT, Lease, LeaseWatch, Term, Verdict, is_dead, newest_term
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.storages import open_storage
-from millstream.errors import DirectoryError
+from millstream.errors import ConfigurationError, DirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,6 +173,76 @@ def test_time_in_which_nothing_can_be_read_does_not_count(
     assert watch.look() is Verdict.WAIT
     clock.now += 0.2
     assert watch.look() is Verdict.TAKE_OVER
+
+
+def test_time_for_which_reading_takes_does_not_count(
+    storage: LocalStorage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder has renewed its lease while the standby was paused within a look."""
+    put(storage, term_elsewhere())
+    watch = LeaseWatch(storage, 1.0, clock)
+    assert watch.look() is Verdict.WAIT
+    read = LocalStorage.read
+
+    def read_and_pause(self: LocalStorage, name: str) -> bytes:
+        content = read(self, name)
+        put(storage, replace(term_elsewhere(), renewals=5))
+        clock.now += 60
+        return content
+
+    with monkeypatch.context() as paused:
+        paused.setattr(LocalStorage, "read", read_and_pause)
+        assert watch.look() is Verdict.WAIT
+    assert watch.look() is Verdict.WAIT
+
+
+def test_credentials_that_cannot_be_read_end_neither_renewal_nor_standby(
+    storage: LocalStorage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(storage, 0.03)
+    assert lease.take()
+    watch = LeaseWatch(storage, 1.0, clock)
+    assert watch.look() is Verdict.WAIT
+    failed = threading.Event()
+
+    def refuse(*_: object) -> bytes:
+        failed.set()
+        message = "the profile of the credentials cannot be read"
+        raise ConfigurationError(message)
+
+    with monkeypatch.context() as outage:
+        outage.setattr(LocalStorage, "write", refuse)
+        outage.setattr(LocalStorage, "read", refuse)
+        assert failed.wait(30)
+        assert watch.look() is Verdict.WAIT
+    before = newest_term(storage)
+    wait_until(lambda: newest_term(storage) != before, "the lease is renewed again", 30)
+    lease.end("")
+
+
+def test_the_time_of_a_slow_write_is_part_of_the_interval(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write takes as long as the interval, so renewals follow each other without a pause."""
+    waits: list[float | None] = []
+    lease = Lease(storage, 0.3)
+    write, wait = LocalStorage.write, lease._ended.wait
+    slow = threading.Event()
+
+    def write_slowly(self: LocalStorage, name: str, content: bytes) -> None:
+        slow.wait(0.1)
+        write(self, name, content)
+
+    def note(seconds: float | None = None) -> bool:
+        waits.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(LocalStorage, "write", write_slowly)
+    monkeypatch.setattr(lease._ended, "wait", note)
+    assert lease.take()
+    wait_until(lambda: len(waits) > 3, "the lease is renewed three times", 30)
+    lease.end("")
+    assert all(each is not None and each < 0.05 for each in waits[1:])
 
 
 def test_a_dead_process_of_this_machine_is_taken_over_at_once(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.crash_points import crash_point
 from millstream.directories import is_alive
-from millstream.errors import DirectoryError
+from millstream.errors import DirectoryError, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,13 +191,17 @@ class Lease:
         self._storage.delete([name for name in names if name < _name(number)])
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._duration / _RENEWALS):
+        interval = self._duration / _RENEWALS
+        began = time.monotonic()
+        # The time that a write takes is part of the interval: a slow storage loses no lease.
+        while not self._ended.wait(max(0.0, began + interval - time.monotonic())):
+            began = time.monotonic()
             term = self._term
             if term is None:
                 return
             try:
                 self._write(replace(term, renewals=term.renewals + 1))
-            except (DirectoryError, OSError) as error:
+            except (MillstreamError, OSError) as error:
                 # A standby may take over then, by which this driver is fenced: nothing is lost.
                 _LOG.warning("the lease of the job cannot be renewed: %s", error)
 
@@ -220,7 +224,7 @@ class Lease:
             return
         try:
             self._write(replace(self._term, ended=state))
-        except (DirectoryError, OSError) as error:
+        except (MillstreamError, OSError) as error:
             _LOG.warning("the end of the job is not noted in its lease: %s", error)
 
 
@@ -281,18 +285,22 @@ class LeaseWatch:
         return -1 if self.term is None else self.term.number
 
     def look(self) -> Verdict:
-        """Read the lease."""
+        """Read the lease.
+
+        The time that reading takes does not count, nor a pause of the standby within it: the holder
+        may have renewed its lease meanwhile.
+        """
+        before = self._seconds()
         try:
             term = newest_term(self._storage)
             sign: object = term or tuple(ManifestLog(self._storage).versions())
-        except DirectoryError as error:
+        except (MillstreamError, OSError) as error:
             if self._sign != str(error):
                 _LOG.warning("the lease of the job cannot be read: %s", error)
             self._sign = str(error)
             return Verdict.WAIT
-        now = self._seconds()
         if sign != self._sign:
-            self._sign, self._since = sign, now
+            self._sign, self._since = sign, self._seconds()
         if term is None and self._was_held:
             return Verdict.ENDED
         self.term = term
@@ -304,4 +312,4 @@ class LeaseWatch:
             if is_dead(term.process):
                 return Verdict.TAKE_OVER
         lasts = self._duration if term is None else term.duration
-        return Verdict.TAKE_OVER if now - self._since >= lasts else Verdict.WAIT
+        return Verdict.TAKE_OVER if before - self._since >= lasts else Verdict.WAIT
