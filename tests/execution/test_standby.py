@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.execution.test_taken_over import Failing, program
-from tests.support.environments import wait_until
+from tests.support.environments import environments, wait_until
 
 from millstream.checkpoint import lease as leases
 from millstream.checkpoint.lease import LEFT, Lease, Term, newest_term
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration import options
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.errors import ConfigurationError, EngineError, FencedError, JobError
 from millstream.execution import standby, supervision
 from millstream.execution.driver import JobDriver, check_job
 from millstream.execution.engine import Engine
 from millstream.execution.job import Job
-from millstream.execution.standby import STOPPED, wait_as_standby
+from millstream.execution.standby import DISCARDED, STOPPED, wait_as_standby
 from millstream.execution.supervision import STARTS_AGAIN, exit_code_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.execution.run import Run
+
+
+DELETED = "NO_EXTERNALIZED_CHECKPOINTS"
 
 
 class Ends(Engine):
@@ -82,6 +86,39 @@ def test_a_driver_notes_its_end(end: Callable[[Run], bool], state: str, tmp_path
     assert ended(tmp_path) == state
 
 
+def test_a_driver_that_has_lost_its_engine_keeps_the_checkpoints(tmp_path: Path) -> None:
+    """Also where the options have them deleted however the job ends: it has not ended."""
+    job = Job(program(tmp_path))
+    assert job.graph.configuration.get(options.CHECKPOINT_RETENTION) == DELETED
+    driver = JobDriver(job, Ends(fail(lost_engine())))
+    driver.start()
+    driver._ended.wait(60)
+    assert ended(tmp_path) == LEFT
+    assert (tmp_path / "checkpoints" / "job.json").exists()
+
+
+def test_a_standby_does_not_run_a_finished_job_whose_checkpoints_are_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would run the job from the beginning, and repeat all output."""
+    noted: list[str] = []
+    clean_up = Job.clean_up
+
+    def note(self: Job, *, finished: bool, **more: bool) -> None:
+        noted.append(ended(tmp_path))
+        clean_up(self, finished=finished, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Job, "clean_up", note)
+    env = environments(tmp_path, {"execution.target": "local"})(1)
+    config = env.get_checkpoint_config()
+    config.set_checkpoint_storage_dir(str(tmp_path / "checkpoints"))
+    env.get_configuration().set_string(options.CHECKPOINT_RETENTION.key, DELETED)
+    env.from_sequence(1, 10).sink_to(BlackholeSink())
+    env.execute("finishes")
+    assert noted == [DISCARDED]
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_a_driver_that_cannot_start_does_not_take_the_lease(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
     term = Term(4, "another:1", "", 3600.0)
@@ -105,7 +142,7 @@ def test_a_standby_needs_a_checkpoint_directory(tmp_path: Path) -> None:
         check_job(graph)
 
 
-@pytest.mark.parametrize("state", ["FINISHED", STOPPED, "CANCELED", "FAILED"])
+@pytest.mark.parametrize("state", ["FINISHED", STOPPED, DISCARDED, "CANCELED", "FAILED"])
 def test_a_standby_ends_with_the_job(
     state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +175,8 @@ def test_a_standby_ends_with_the_job(
     (result,) = found
     if state == "FINISHED":
         assert result is None  # running the job finds that it has finished
+    elif state == DISCARDED:
+        assert "has ended, and its checkpoints are deleted while" in str(result)
     else:
         assert f"has ended ({state}) while this driver was its standby" in str(result)
     assert newest_term(storage) == replace(term, ended=state)

@@ -47,7 +47,7 @@ from millstream.execution.monitor import JobMonitor
 from millstream.execution.restart import RestartStrategy, causes_of, restart_strategy
 from millstream.execution.run import Run, StopRequest
 from millstream.execution.savepoints import RequestWatch, SavepointRequest, require_savepoints
-from millstream.execution.standby import STOPPED, lease_of, wait_as_standby
+from millstream.execution.standby import DISCARDED, STOPPED, lease_of, wait_as_standby
 from millstream.execution.supervision import has_lost_engine, supervision
 from millstream.graph.explain import guarantee_words, sink_guarantees
 from millstream.graph.job_files import job_files_of
@@ -521,6 +521,8 @@ class JobDriver(JobHandle):
             closing.callback(self._engine.close)
 
     def _clean_up(self, status: JobStatus) -> None:
+        if self._state_for_standbys(status) == LEFT and not self._job.temporary:
+            return  # the next driver needs the checkpoints, whatever the options say of the end
         self._job.clean_up(
             finished=status is JobStatus.FINISHED,
             cancelled=status is JobStatus.CANCELED,
@@ -541,18 +543,23 @@ class JobDriver(JobHandle):
             _LOG.warning("the history of the job is not in its directory", exc_info=True)
 
     def _end_lease(self, status: JobStatus) -> None:
-        """Tell standbys whether one of them should take over."""
-        if self._lease is None:
-            return
-        state = status.name
+        """Send standbys whether one of them should take over."""
+        if self._lease is not None:
+            self._lease.end(self._state_for_standbys(status))
+
+    def _state_for_standbys(self, status: JobStatus) -> str:
+        """Return how the job has ended, as the lease has it; empty: another driver has the job."""
         if isinstance(self._error, FencedError):
-            state = ""
-        elif self._error is not None and has_lost_engine(self._error):
-            state = LEFT
-        elif status is JobStatus.FINISHED and self._last is not None:
+            return ""
+        if self._error is not None and has_lost_engine(self._error):
+            return LEFT
+        if status is JobStatus.FINISHED and self._last is not None:
             last = self._last.last
-            state = STOPPED if last is None or not last.final else state
-        self._lease.end(state)
+            if last is None or not last.final:
+                return STOPPED
+            if self._job.discards(self._last, finished=True):
+                return DISCARDED
+        return status.name
 
     def _end(self, status: JobStatus) -> None:
         self._move(status)

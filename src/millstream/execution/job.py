@@ -490,10 +490,7 @@ class Job:
             shutil.rmtree(self.storage.location, ignore_errors=True)
         elif last is None:
             return  # what is there is of others
-        elif self._discards(cancelled=cancelled) and not (
-            # Who stops a job is told where the checkpoint is: it is as a savepoint.
-            finished and stopped and _can_continue(last)
-        ):
+        elif self.discards(last, finished=finished, cancelled=cancelled, stopped=stopped):
             self._discard(last, finished=finished)
         elif finished and not last.is_fenced():
             shutil.rmtree(self.local_root, ignore_errors=True)
@@ -512,8 +509,13 @@ class Job:
         shutil.rmtree(self.local_root, ignore_errors=True)
         _LOG.info("the checkpoints of job %r are deleted", name)
 
-    def _discards(self, *, cancelled: bool) -> bool:
-        """Return whether the options have the checkpoints deleted at such an end."""
+    def discards(
+        self, last: Coordinator, *, finished: bool, cancelled: bool = False, stopped: bool = False
+    ) -> bool:
+        """Return whether the checkpoints are deleted at an end; arguments as of ``clean_up``."""
+        # Who stops a job is told where the checkpoint is: it is as a savepoint.
+        if finished and stopped and _can_continue(last):
+            return False
         retention = self.graph.configuration.get(options.CHECKPOINT_RETENTION)
         return retention == "NO_EXTERNALIZED_CHECKPOINTS" or (
             cancelled and retention == "DELETE_ON_CANCELLATION"

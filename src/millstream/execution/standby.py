@@ -21,6 +21,8 @@ _LOG: Final = logging.getLogger("millstream")
 #: Of a lease whose job was stopped after a checkpoint, from which it can continue.
 STOPPED: Final = "STOPPED"
 _FINISHED: Final = "FINISHED"
+#: Of a lease whose job has finished and deletes its checkpoints: its next run would not find that.
+DISCARDED: Final = "DISCARDED"
 _MILLISECONDS: Final = 1000
 #: Seconds between two looks at the lease where they cost nothing.
 _POLL: Final = 0.2
@@ -92,7 +94,9 @@ def _require_finished(name: str, term: Term | None) -> None:
     state = "" if term is None else term.ended
     if state == _FINISHED:
         return
-    how = f"has ended ({state})" if state else "has ended, and its checkpoints are deleted"
+    how = f"has ended ({state})"
+    if state in {"", DISCARDED}:
+        how = "has ended, and its checkpoints are deleted"
     message = (
         f"job {name!r} {how} while this driver was its standby, so it is not run again. Start a"
         " driver to run it"

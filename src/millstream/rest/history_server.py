@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Seconds for which a directory is not read again: each reading may cost requests.
 _FRESH: Final = 5.0
-_STATES: Final = {"STOPPED": "FINISHED", "LEFT": "SUSPENDED"}
+_STATES: Final = {"STOPPED": "FINISHED", "DISCARDED": "FINISHED", "LEFT": "SUSPENDED"}
 _ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
 
 
