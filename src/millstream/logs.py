@@ -17,6 +17,7 @@ import json
 import logging
 import logging.config
 import os
+import re
 import socket
 import sys
 import threading
@@ -45,6 +46,8 @@ _LONGEST_LOG: Final = 4 << 20
 DRIVER_LOG: Final = "driver.log"
 WORKERS_LOG: Final = "workers.log"
 _INI: Final = (".ini", ".cfg", ".conf")
+#: What handlers, and logrotate, add to the name of a file that is full: a number or a time.
+_RENAMED: Final = re.compile(r"\.\d[\d_:.-]*")
 #: Attributes of a record that are not fields of the program's ``extra``.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -290,7 +293,8 @@ def log_files() -> dict[str, Path]:
             if isinstance(handler, logging.FileHandler):
                 path = Path(handler.baseFilename)
                 for each in sorted(path.parent.glob(f"{glob.escape(path.name)}*")):
-                    if each == path or not each.is_symlink():
+                    is_renamed = _RENAMED.fullmatch(each.name, len(path.name)) is not None
+                    if each == path or (is_renamed and not each.is_symlink()):
                         found.setdefault(each.name, each)
     return {name: path for name, path in found.items() if path.is_file()}
 

@@ -12,6 +12,7 @@ import yaml
 from millstream.cli.main import build_parser
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
+from millstream.configuration.option import parse_list
 from millstream.rest.health import LIVENESS, READINESS
 from millstream.rest.settings import is_wanted
 
@@ -120,6 +121,14 @@ def test_secrets_are_referenced_and_nowhere_else(
     assert configuration.get(options.REST_TOKEN_FILE) == "/etc/millstream/secrets/rest-token"
     for values in documents("secrets.example.yaml"):
         assert set(values["stringData"].values()) == {"CHANGE-ME"}
+
+
+def test_the_name_of_the_service_is_one_of_the_rest_api(
+    job: dict[str, dict[str, Any]], configuration: Configuration
+) -> None:
+    """Otherwise requests through it are refused as DNS rebinding."""
+    allowed = parse_list(configuration.get(options.REST_ALLOWED_HOSTS))
+    assert job["Service"]["metadata"]["name"] in allowed
 
 
 def test_driver_and_executors_have_one_image_and_account(

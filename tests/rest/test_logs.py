@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import runpy
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.environments import wait_until
 
 from millstream import logs
+from millstream.configuration.redaction import redacted_text
+from millstream.rest import app
+from millstream.rest import logs as rest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +46,73 @@ def test_the_log_of_the_driver_is_kept_without_secrets(start: Start, tmp_path: P
     finally:
         logging.getLogger("program").removeHandler(handler)
         handler.close()
+
+
+def test_files_whose_names_begin_like_a_log_are_not_shown(start: Start, tmp_path: Path) -> None:
+    handler = logging.FileHandler(tmp_path / "orders")
+    logging.getLogger("program").addHandler(handler)
+    shown = {"orders", "orders.1", "orders.2026-11-28", "orders.2026-11-28_10-00-00"}
+    for name in {*shown, "orders.yaml", "orders-key.pem", "orders.1.yaml"}:
+        (tmp_path / name).touch()
+    try:
+        running = start()
+        assert {each for each in _names(running) if each.startswith("orders")} == shown
+        assert running.client.request("/jobmanager/logs/orders.yaml").status == 404
+    finally:
+        logging.getLogger("program").removeHandler(handler)
+        handler.close()
+
+
+def test_the_stacks_of_threads_are_shown_without_secrets(start: Start, tmp_path: Path) -> None:
+    program = tmp_path / "waits.py"
+    program.write_text(
+        "def connect(address, ended):\n    ended.wait()\n\n\n"
+        "def run(ended):\n    connect('postgres://me:hunter2@db/shop', ended)\n"
+    )
+    ended = threading.Event()
+    run = runpy.run_path(str(program))["run"]
+    thread = threading.Thread(target=run, args=(ended,), name="waits")
+    thread.start()
+    try:
+        running = start()
+
+        def stack() -> str:
+            found = running.client.get("/jobmanager/thread-dump")["threadInfos"]
+            (shown,) = (each for each in found if each["threadName"] == "waits")
+            return str(shown["stringifiedThreadInfo"])
+
+        wait_until(lambda: "postgres://" in stack(), "the thread waits", 30)
+        assert "postgres://me:******@db/shop" in stack()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_long_log_is_masked_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regular expression keeps all other threads of the driver waiting."""
+    lengths: list[int] = []
+
+    def note(text: str) -> str:
+        lengths.append(len(text))
+        return redacted_text(text)
+
+    monkeypatch.setattr(rest_logs, "redacted_text", note)
+    line = "connect to postgres://me:hunter2@db/shop \u00e4\n"
+    path = tmp_path / "long.log"
+    path.write_text(line * 20_000)
+    assert rest_logs._read(path) == line.replace("hunter2", "******") * 20_000
+    assert max(lengths) < 100_000
+
+
+def test_old_responses_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may be a log of megabytes."""
+    loop = asyncio.new_event_loop()
+    kept = app._Kept()
+    monkeypatch.setattr(app, "_FRESH", -1.0)
+    for number in range(3):
+        kept.keep(f"/jobmanager/log?{number}", loop.create_future())
+    loop.close()
+    assert len(kept.responses) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ _KEY: Final = re.compile(
     re.IGNORECASE,
 )
 #: The user information of an address.  It ends at the last @: passwords with an @ or a / in them
-#: are a mistake that is common, and an error is where they would be shown.
-_USER_INFORMATION: Final = re.compile(r"(://[^:@/\s'\"]*):[^\s'\"]*@")
+#: are a mistake that is common, and an error is where they would be shown.  Its length is bounded,
+#: so that a long line of addresses without blanks takes no quadratic time.
+_USER_INFORMATION: Final = re.compile(r"(://[^:@/\s'\"]{0,256}):[^\s'\"]{0,4096}@")
 #: A password among the parameters of an address or of libpq's key=value form.
 _PARAMETER: Final = re.compile(
     r"\b((?:ssl)?password|passwd|secret|token)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&;'\"]+)",

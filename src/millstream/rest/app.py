@@ -106,8 +106,8 @@ class _Kept:
 
     def keep(self, key: str, response: asyncio.Future[Response]) -> None:
         now = time.monotonic()
-        if len(self.responses) >= _MOST_KEPT:
-            self.responses = {k: v for k, v in self.responses.items() if v[0] >= now}
+        # Old ones go at once: a log may have megabytes.
+        self.responses = {k: v for k, v in self.responses.items() if v[0] >= now}
         if len(self.responses) < _MOST_KEPT:
             self.responses[key] = (now + _FRESH, response)
 

@@ -93,13 +93,13 @@ def _environment(_: Call) -> dict[str, Any]:
 
 
 def _threads(_: Call) -> dict[str, Any]:
-    """Return where each thread of the driver is."""
+    """Return where each thread of the driver is, without secrets in lines of the program."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = [
         {
             "threadName": names.get(number, f"thread {number}"),
             "stringifiedThreadInfo": f'"{names.get(number, "?")}" Id={number}\n'
-            + "".join(traceback.format_stack(frame)),
+            + redacted_text("".join(traceback.format_stack(frame))),
         }
         for number, frame in sys._current_frames().items()  # noqa: SLF001 - documented so
     ]
