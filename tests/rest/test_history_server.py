@@ -9,6 +9,9 @@ import pytest
 from tests.rest.conftest import Client, RunningJob
 from tests.rest.flink_specification import problems
 
+from millstream.checkpoint import lease as leases
+from millstream.checkpoint.lease import Term
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.ui_command import ui_server
 from millstream.errors import CheckpointError
@@ -98,6 +101,22 @@ def test_a_directory_without_an_archive_shows_its_checkpoints(
     assert found["history"][0]["status"] == "COMPLETED"
     names = [each["name"] for each in client.get(f"/jobs/{job['jid']}")["vertices"]]
     assert any("counts" in each for each in names)
+
+
+def test_the_archive_of_an_older_run_is_not_shown(
+    ended: Callable[[str], dict[str, Any]], show: Callable[..., Client], tmp_path: Path
+) -> None:
+    """A driver without a REST API, or one that was killed, leaves none."""
+    directory = str(tmp_path / "checkpoints")
+    ended(directory)
+    storage = open_storage(directory)
+    ManifestLog(storage).open_generation()
+    term = Term(1, "another:1", "", 10.0)
+    storage.write(leases._name(1), leases._encoded(term))
+    client = show(directory)
+    (job,) = client.get("/jobs/overview")["jobs"]
+    assert job["state"] == "SUSPENDED"
+    assert client.get(f"/jobs/{job['jid']}/checkpoints")["history"][0]["status"] == "COMPLETED"
 
 
 def test_an_archive_on_s3_is_shown(

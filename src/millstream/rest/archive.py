@@ -1,7 +1,8 @@
 """The archive of a job: its responses of the REST API, for when no driver is there to give them.
 
 In the form of Flink's archives, ``{"archive": [{"path": ..., "json": ...}]}``, in the checkpoint
-directory.  Its size is bounded: details of subtasks are left out first.
+directory.  Its size is bounded: details of subtasks are left out first.  ``version`` is the newest
+one of the manifest log: a run that comes later, and leaves no archive, makes it stale.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.errors import CheckpointError
 from millstream.rest import checkpoints, configuration, metrics, overview, subtasks, vertices
 from millstream.rest.app import Call, finite
@@ -92,17 +94,24 @@ def write_archive(storage: CheckpointStorage, view: JobView) -> None:
     if JobIdentity.load(storage) is None:
         return
     entries = [{"path": path, "json": json.dumps(each)} for path, each in archive_of(view).items()]
-    storage.write(NAME, json.dumps({"archive": entries}).encode())
+    content = {"version": _newest_version(storage), "archive": entries}
+    storage.write(NAME, json.dumps(content).encode())
+
+
+def _newest_version(storage: CheckpointStorage) -> int:
+    return max(ManifestLog(storage).versions(), default=-1)
 
 
 def read_archive(storage: CheckpointStorage) -> Archive | None:
-    """Return the archive in a checkpoint directory; None: there is none.
+    """Return the archive in a checkpoint directory; None: there is none of the last run.
 
     Raises:
         CheckpointError: it is damaged.
     """
     try:
         content: Mapping[str, Any] = json.loads(storage.read(NAME))
+        if content["version"] != _newest_version(storage):
+            return None
         return {each["path"]: json.loads(each["json"]) for each in content["archive"]}
     except FileNotFoundError:
         return None
