@@ -25,7 +25,6 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import match_columns, refuse_changes
@@ -347,24 +346,21 @@ def output_of(files: Sequence[DataFile]) -> str:
     return hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
-def by_columns(
-    rows: pa.Table, columns: Sequence[str]
-) -> Iterator[tuple[dict[str, object], pa.Table]]:
-    """Rows by the values of some columns, those of each in their order."""
-    if not columns:
+def by_columns(rows: pa.Table, columns: pa.Table) -> Iterator[tuple[dict[str, object], pa.Table]]:
+    """Rows by the values of as many rows of other columns, those of each in their order.
+
+    By position and not by comparison with the values: NaN equals none, and 0.0 equals -0.0.
+    """
+    if not columns.num_columns:
         yield {}, rows
         return
-    keys = rows.select(columns)
-    distinct = keys.group_by(list(columns)).aggregate([])
-    for found in distinct.to_pylist():
-        chosen = None
-        for name, value in found.items():
-            column = rows.column(name)
-            fits = (
-                pc.is_null(column)
-                if value is None
-                else pc.equal(column, pa.scalar(value, column.type))
-            )
-            fits = pc.fill_null(fits, fill_value=False)
-            chosen = fits if chosen is None else pc.and_(chosen, fits)
-        yield found, rows.filter(chosen)
+    names = columns.column_names
+    positions = pa.array(range(rows.num_rows), pa.int64())
+    numbered = pa.table([*columns.columns, positions], names=[*map(str, range(len(names))), "at"])
+    groups = numbered.group_by(numbered.column_names[:-1], use_threads=False).aggregate(
+        [("at", "list")]
+    )
+    for at in groups["at_list"]:
+        chosen = at.values
+        first = columns.slice(chosen[0].as_py(), 1).to_pylist()[0]
+        yield first, rows.take(chosen)

@@ -51,6 +51,10 @@ _CHECKPOINT: Final = "millstream.checkpoint"
 _OUTPUT: Final = "millstream.output"
 #: Commits in which that of a job is looked for.
 _HISTORY: Final = 1000
+#: Numbers of which Delta has another text than Python.
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+#: Of texts of points in time.
+_MICROS: Final = "microseconds"
 #: Characters up to which a text is kept as a bound of a column, as Delta's own writers do.
 _LONGEST_BOUND: Final = 32
 
@@ -116,7 +120,7 @@ class _DeltaLayout(TableLayout):
         return self.path
 
     def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-        for values, part in by_columns(rows, self.partition_columns):
+        for values, part in by_columns(rows, rows.select(self.partition_columns)):
             yield {name: partition_text(value) for name, value in values.items()}, part
 
     def details(
@@ -215,7 +219,7 @@ class _DeltaReader(TableReader):
         actions = pa.table(opened.get_add_actions()).to_pylist()
         return [
             self._file(
-                each["path"],
+                unquote(each["path"]),
                 each["num_records"],
                 {name: partition_text((each["partition"] or {}).get(name)) for name in by},
             )
@@ -262,7 +266,7 @@ class _DeltaReader(TableReader):
                 for name, text in partition.items():
                     if name in schema.names:
                         kind = schema.field(name).type
-                        value = pa.scalar(text, pa.string()).cast(kind)
+                        value = partition_value(text, kind)
                         whole = whole.append_column(name, pa.repeat(value, batch.num_rows))
                 yield as_columns(whole, schema, self._table.target)
 
@@ -354,14 +358,32 @@ def partition_text(value: object) -> str | None:
             return None
         case bool():
             return "true" if value else "false"
+        case dt.datetime() if value.tzinfo:
+            # With its zone: Spark takes a text without for one in the zone of its session.
+            return f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat('T', _MICROS)}Z"
         case dt.datetime():
-            at = value.astimezone(dt.UTC) if value.tzinfo else value
-            return at.strftime("%Y-%m-%d %H:%M:%S.%f")
-        case str() | int() | float() | decimal.Decimal() | dt.date():
+            return value.isoformat(" ", _MICROS)
+        case float():
+            return _NOT_FINITE.get(str(value), str(value))
+        case decimal.Decimal():
+            return f"{value:f}"
+        case str() | int() | dt.date():
             return str(value)
         case _:
             message = f"a column of a partition cannot have the value {value!r:.100}"
             raise PermanentSinkError(message)
+
+
+def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The value that ``partition_text`` or another writer has made a text of."""
+    if not text:
+        return pa.scalar(None, kind)
+    if not pa.types.is_timestamp(kind):
+        return pa.scalar(text, pa.string()).cast(kind)
+    value = dt.datetime.fromisoformat(text)
+    if kind.tz is not None and value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)
+    return pa.scalar(value, kind)
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from millstream.connectors.files.pending_files import local_directory
-from millstream.connectors.lakehouse.data_files import LakehouseSink
+from millstream.connectors.lakehouse.data_files import LakehouseSink, by_columns
 from millstream.connectors.lakehouse.source import LakehouseSource, as_columns
 from millstream.connectors.lakehouse.table import (
     CommitConflictError,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.catalog import Catalog
     from pyiceberg.io.pyarrow import ArrowScan
@@ -127,12 +128,20 @@ class _IcebergLayout(TableLayout):
         if spec.is_unpartitioned():
             yield {}, rows
             return
-        from pyiceberg.io.pyarrow import _determine_partitions  # the transforms of all kinds
+        from pyiceberg.io.pyarrow import _get_field_from_arrow_table  # of nested columns too
+        from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
-        for each in _determine_partitions(spec, schema, rows):
-            record = each.partition_key.partition
-            values = {field.name: record[at] for at, field in enumerate(spec.fields)}
-            yield values, each.arrow_table_partition
+        columns = {}
+        for field in spec.fields:
+            transformed = field.transform.pyarrow_transform(
+                schema.find_field(field.source_id).field_type
+            )
+            name = schema.find_column_name(field.source_id)
+            columns[field.name] = transformed(_get_field_from_arrow_table(rows, str(name)))
+        for values, part in by_columns(rows, pa.table(columns)):
+            found = [PartitionFieldValue(field, values[field.name]) for field in spec.fields]
+            record = PartitionKey(found, spec, schema).partition
+            yield {field.name: record[at] for at, field in enumerate(spec.fields)}, part
 
     def details(
         self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
