@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.databases.test_lakehouse_sinks import commit
@@ -99,3 +101,55 @@ def test_reads_the_partitions_of_other_writers(tmp_path: Path) -> None:
     assert sorted(str(f["path"]) for f in reader.files(0)) == sorted(
         str(f["path"]) for f in reader.added(0)
     )
+
+
+#: Columns of Delta with their bounds in the log; None: those of no column are kept.
+BOUNDED: dict[str, tuple[pa.Array, list[object] | None]] = {
+    "number": (pa.array([3, None, -5], pa.int64()), [-5, 3]),
+    "text": (pa.array(["x" * 40, None, "a"]), ["a", "x" * 32 + "\U0010ffff"]),
+    "last": (pa.array(["\U0010ffff" * 40, "", None]), None),
+    "float": (pa.array([1.5, None, -2.0]), [-2.0, 1.5]),
+    "nan": (pa.array([1.5, None, math.nan]), None),
+    "infinite": (pa.array([1.5, None, math.inf]), None),
+    "decimal": (pa.array([Decimal("1.5"), None, Decimal(-3)], pa.decimal128(9, 2)), [-3, 1.5]),
+    "long": (pa.array([Decimal("12345678901234567890.5"), None], pa.decimal128(30, 2)), None),
+    "time": (
+        pa.array([MOMENT, None], pa.timestamp("us")),
+        ["2020-01-02T03:04:05.000", "2020-01-02T03:04:05.001"],
+    ),
+    "instant": (
+        pa.array([MOMENT, None], pa.timestamp("us", "UTC")),
+        ["2020-01-02T03:04:05.000Z", "2020-01-02T03:04:05.001Z"],
+    ),
+    "day": (pa.array([MOMENT.date(), None]), ["2020-01-02", "2020-01-02"]),
+    "bool": (pa.array([True, None]), [True, True]),
+    "bytes": (pa.array([b"a", b"\xff", None]), []),
+    "nulls": (pa.array([None, None], pa.int64()), []),
+    "list": (pa.array([[1], None]), []),
+    "record": (pa.array([{"a": 1}, None]), None),
+}
+
+
+@pytest.mark.parametrize(("keys", "expected"), BOUNDED.values(), ids=BOUNDED.keys())
+def test_bounds_keep_what_filters_look_for(
+    tmp_path: Path, keys: pa.Array, expected: list[object] | None
+) -> None:
+    rows = pa.table({"key": keys, "n": pa.array(range(len(keys)), pa.int64())})
+    append(DeltaSink(tmp_path / "t", create_with=rows.schema), rows)
+    opened = deltalake.DeltaTable(str(tmp_path / "t"))
+    log = (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").read_text()
+    (add,) = [found["add"] for found in map(json.loads, log.splitlines()) if "add" in found]
+    kept = json.loads(add["stats"])
+    if expected is None:
+        assert not {"minValues", "maxValues"} & kept.keys()
+    else:
+        both = [kept["minValues"], kept["maxValues"]]
+        assert [each["n"] for each in both] == [0, len(keys) - 1]
+        assert [each["key"] for each in both if "key" in each] == expected
+    dataset = opened.to_pyarrow_dataset()
+    for n, key in enumerate(keys):
+        if pa.types.is_nested(keys.type) or key.as_py() != key.as_py():
+            continue
+        column = ds.field("key")
+        chosen = column == key if key.is_valid else column.is_null()
+        assert n in dataset.to_table(filter=chosen)["n"].to_pylist()

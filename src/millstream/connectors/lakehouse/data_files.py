@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import match_columns, refuse_changes
@@ -171,6 +172,7 @@ class _OpenFile:
         self._schema = pa.schema(kept, self._layout.schema.metadata)
         self._writer = pq.ParquetWriter(self.stream, self._schema, compression="snappy")
         self._rows = 0
+        self._has_nan = False
 
     @property
     def size(self) -> int:
@@ -178,7 +180,13 @@ class _OpenFile:
         return self.stream.tell()
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows.select(self._schema.names))
+        kept = rows.select(self._schema.names)
+        self._writer.write_table(kept)
+        self._has_nan = self._has_nan or any(
+            pc.any(pc.is_nan(column)).as_py()
+            for column in kept.columns
+            if pa.types.is_floating(column.type)
+        )
         self._rows += rows.num_rows
 
     def seal(self, context: WriterContext) -> DataFile:
@@ -198,7 +206,7 @@ class _OpenFile:
             path=path,
             size=size,
             rows=self._rows,
-            details=self._layout.details(self._partition, metadata, path),
+            details=self._layout.details(self._partition, metadata, path, has_nan=self._has_nan),
         )
 
     def discard(self) -> None:

@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 import importlib
 import json
+import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,10 +54,10 @@ _OUTPUT: Final = "millstream.output"
 _HISTORY: Final = 1000
 #: Numbers of which Delta has another text than Python.
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-#: Of texts of points in time.
-_MICROS: Final = "microseconds"
 #: Characters up to which a text is kept as a bound of a column, as Delta's own writers do.
 _LONGEST_BOUND: Final = 32
+#: A longer text is less than its beginning with it, unless it comes next in the text.
+_LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def application_of(names: OutputNames) -> str:
@@ -124,10 +125,10 @@ class _DeltaLayout(TableLayout):
             yield {name: partition_text(value) for name, value in values.items()}, part
 
     def details(
-        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
+        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str, *, has_nan: bool
     ) -> dict[str, Any]:
         del path
-        return {"partition": partition, "statistics": statistics_of(metadata)}
+        return {"partition": partition, "statistics": statistics_of(metadata, has_nan=has_nan)}
 
 
 class _DeltaSnapshot(TableSnapshot):
@@ -357,12 +358,9 @@ def partition_text(value: object) -> str | None:
         case None | "":
             return None
         case bool():
-            return "true" if value else "false"
-        case dt.datetime() if value.tzinfo:
-            # With its zone: Spark takes a text without for one in the zone of its session.
-            return f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat('T', _MICROS)}Z"
+            return str(value).lower()
         case dt.datetime():
-            return value.isoformat(" ", _MICROS)
+            return _moment(value, " ", "microseconds")
         case float():
             return _NOT_FINITE.get(str(value), str(value))
         case decimal.Decimal():
@@ -386,17 +384,22 @@ def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value, kind)
 
 
-def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
+def statistics_of(metadata: pq.FileMetaData, *, has_nan: bool) -> dict[str, Any]:
     """The statistics of a file as the log has them.
+
+    Bounds are of all columns that Delta keeps bounds of, or of none: ``deltalake`` takes a bound
+    that one column lacks for NULL, and finds no rows by that column then.
 
     Source: Delta's protocol, "Per-file Statistics".
 
-    Bounds are of columns that are not nested, and of types whose text has one meaning.
+    Args:
+        metadata: of the file.
+        has_nan: a column has NaN, which is in no bound of Parquet and more than all numbers here.
     """
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
+    bounds: dict[str, tuple[object, object]] = {}
     nulls: dict[str, int] = {}
     schema = metadata.schema.to_arrow_schema()
+    is_complete = not has_nan and not any(pa.types.is_struct(field.type) for field in schema)
     for index in range(metadata.num_columns):
         name = metadata.schema.column(index).path
         if name not in schema.names:
@@ -405,34 +408,56 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
             metadata.row_group(at).column(index).statistics for at in range(metadata.num_row_groups)
         ]
         if any(each is None or each.null_count is None for each in found):
+            is_complete = False
             continue
         nulls[name] = sum(each.null_count for each in found)
-        bounded = [each for each in found if each.has_min_max]
-        if not bounded or any(not each.has_min_max and each.num_values for each in found):
+        if nulls[name] == metadata.num_rows or pa.types.is_binary(schema.field(name).type):
             continue
-        low = _bound(min(each.min for each in bounded))
-        high = _bound(max(each.max for each in bounded))
-        if low is not None and high is not None:
-            least[name], most[name] = low, high
-    return {
-        "numRecords": metadata.num_rows,
-        "minValues": least,
-        "maxValues": most,
-        "nullCount": nulls,
-    }
+        between = _bounds([each for each in found if each.num_values])
+        if between is None:
+            is_complete = False
+        else:
+            bounds[name] = between
+    statistics: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    if is_complete:
+        statistics["minValues"] = {name: low for name, (low, _) in bounds.items()}
+        statistics["maxValues"] = {name: high for name, (_, high) in bounds.items()}
+    return statistics
 
 
-def _bound(value: object) -> object | None:
-    """A bound of a column as JSON has it; None: it is left out.
-
-    Numbers that can be NaN are: their statistics do not say whether one is among them.
-    """
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_BOUND else None
-    if isinstance(value, bool):
+def _bounds(found: Sequence[pq.Statistics]) -> tuple[object, object] | None:
+    """The bounds of a column as JSON has them; None: they cannot be told."""
+    if not all(each.has_min_max for each in found):
         return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return value.isoformat()
-    return None
+    try:
+        low = _bound(min(each.min for each in found), is_upper=False)
+        high = _bound(max(each.max for each in found), is_upper=True)
+    except (ValueError, OverflowError):
+        return None  # a point in time that Python does not have
+    return None if low is None or high is None else (low, high)
+
+
+def _bound(value: object, *, is_upper: bool) -> object | None:
+    match value:
+        case str() if len(value) > _LONGEST_BOUND:
+            cut = value[:_LONGEST_BOUND] + (_LAST_CHARACTER if is_upper else "")
+            return None if value[_LONGEST_BOUND] == _LAST_CHARACTER else cut
+        case float():
+            return value if math.isfinite(value) else None
+        case decimal.Decimal():
+            # JSON's numbers are written from those of Python, and only without exponent.
+            text = repr(float(value))
+            return float(value) if "e" not in text and decimal.Decimal(text) == value else None
+        case dt.datetime():
+            if is_upper:
+                value += dt.timedelta(microseconds=-value.microsecond % 1000)
+            return _moment(value, "T", "milliseconds")
+    known = value.isoformat() if isinstance(value, dt.date) else value
+    return known if isinstance(known, str | int) else None
+
+
+def _moment(value: dt.datetime, between: str, unit: str) -> str:
+    """A point in time with its zone: Spark takes a text without for one of its session's zone."""
+    if value.tzinfo is None:
+        return value.isoformat(between, unit)
+    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat("T", unit) + "Z"

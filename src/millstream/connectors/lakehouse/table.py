@@ -89,9 +89,16 @@ class TableLayout(ABC):
 
     @abstractmethod
     def details(
-        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str
+        self, partition: dict[str, Any], metadata: pq.FileMetaData, path: str, *, has_nan: bool
     ) -> dict[str, Any]:
-        """What the log keeps of a file beside path, size and rows."""
+        """What the log keeps of a file beside path, size and rows.
+
+        Args:
+            partition: from ``partitions``.
+            metadata: of the file.
+            path: of the file, as ``DataFile.path``.
+            has_nan: a column has NaN, of which Parquet's statistics say nothing.
+        """
 
 
 class TableReader(ABC):
