@@ -23,6 +23,7 @@ from millstream.contracts.serialization import SimpleStringSchema
 from millstream.contracts.sink import Sink, WriterContext
 from millstream.contracts.source import Source
 from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.connectors.iceberg import IcebergSink, IcebergSource
 from millstream.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,
     KafkaSink,
@@ -57,6 +58,14 @@ SECURE: Final = {
 }
 
 
+CATALOG: Final = {
+    "type": "sql",
+    "uri": CONNECTION.replace("postgresql", "postgresql+psycopg2"),
+    "token": SECRET,
+    "s3.secret-access-key": SECRET,
+}
+
+
 def kafka_source() -> Source:
     schema = SimpleStringSchema()
     builder = KafkaSource.builder().set_topics("t").set_value_only_deserializer(schema)
@@ -85,15 +94,18 @@ WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "PostgresUpsertSink": lambda: PostgresSink.upsert(CONNECTION, "t", key=["a"], type_info=ROW),
     "PostgresSource": lambda: PostgresSource(CONNECTION, "SELECT 1 AS a", key="a"),
     "PostgresSource, keywords": lambda: PostgresSource(KEYWORDS, "SELECT 1 AS a", key="a"),
+    "IcebergSource": lambda: IcebergSource("db.t", CATALOG),
+    "IcebergSink": lambda: IcebergSink("db.t", CATALOG),
     "PostgresUpsertSink, keywords": lambda: PostgresSink.upsert(KEYWORDS, "t", key=["a"]),
 }
-#: Connectors of files, memory and the like, and bases of the user's own.
+#: Connectors of files, memory and the like, and bases of the user's own and of the two of tables.
 WITHOUT_SECRETS: Final = {
     *("BlackholeSink", "CollectSink", "DataFrameSink", "DuckDbSink", "EmbeddedSink", "FileSink"),
     *("PrintSink", "SqliteSink", "TableFileSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
     *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
     *("NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
     *("SqliteSource", "DuckDbSource", "EmbeddedSource"),
+    *("DeltaSink", "DeltaSource", "LakehouseSink", "LakehouseSource"),
 }
 
 

@@ -6,6 +6,7 @@ looks for the last one of its job among the ancestors of the newest snapshot.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,8 +58,9 @@ class IcebergTable(LakehouseTable):
 
     #: ``namespace.table``.
     name: str
-    #: What the catalog is: ``type``, ``uri``, ``warehouse`` and the like, as ``pyiceberg`` has it.
-    properties: tuple[tuple[str, str], ...]
+    #: What the catalog is: ``type``, ``uri``, ``warehouse`` and the like, as ``pyiceberg`` has it,
+    #: with its passwords.
+    properties: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)
 
     @property
     def target(self) -> str:
