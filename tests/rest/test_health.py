@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from tests.execution.test_taken_over import Failing, program
@@ -14,7 +18,7 @@ from millstream.checkpoint.lease import Term
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.errors import JobError
 from millstream.execution.driver import start_job
-from millstream.rest import running
+from millstream.rest import running, server
 from millstream.rest.server import Budget
 
 if TYPE_CHECKING:
@@ -98,3 +102,22 @@ def test_probes_do_not_wait_for_other_requests(
     job = start()
     monkeypatch.setattr(Budget, "wait", lambda _: DEADLINE)
     assert job.client.request("/healthz").status == 200
+
+
+def test_probes_are_answered_beside_too_many_requests(
+    start: Callable[..., RunningJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise whoever opens connections has an orchestrator kill the driver."""
+    monkeypatch.setattr(server, "_MOST_REQUESTS", 3)
+    job = start()
+    monkeypatch.setattr(Budget, "wait", lambda _: 1.0)
+    address = urlsplit(job.client.url)
+    with contextlib.ExitStack() as closing:
+        opened = []
+        for _ in range(4):
+            connection = socket.create_connection((address.hostname, address.port))
+            opened.append(closing.enter_context(connection))
+            connection.sendall(b"GET /jobs/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        refused, _, _ = select.select(opened, [], [], DEADLINE)
+        assert [each.recv(12) for each in refused] == [b"HTTP/1.1 503"]
+        assert job.client.request("/healthz").status == 200

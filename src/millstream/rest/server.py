@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from starlette.responses import PlainTextResponse
 
 from millstream import ports
 from millstream.errors import ConfigurationError
@@ -25,8 +26,8 @@ _LOG: Final = logging.getLogger("millstream")
 #: Seconds until a started server answers, and until one that ends has answered what it reads.
 _PATIENCE: Final = 10.0
 _GRACE: Final = 2
-#: Connections at a time: more get 503.
-_MOST_CONNECTIONS: Final = 1000
+#: Requests at a time: more get 503, but for probes.
+_MOST_REQUESTS: Final = 1000
 
 
 class Budget:
@@ -90,7 +91,8 @@ class RestServer:
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=_GRACE,
-            limit_concurrency=_MOST_CONNECTIONS,
+            # With a budget it is limited below: this one would refuse probes, too.
+            limit_concurrency=_MOST_REQUESTS if budget is None else None,
             h11_max_incomplete_event_size=1 << 16,
             ws="none",
         )
@@ -163,17 +165,27 @@ class RestServer:
 def _paced(app: ASGIApp, budget: Budget) -> ASGIApp:
     """Have requests wait where the budget is used up."""
     used = time.thread_time()
+    running = 0
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal used
+        nonlocal used, running
         # All that this thread has done since the last request, not only for this one.
         now = time.thread_time()
         # A first call comes from the thread that serves, which began after this was made.
         budget.spend(max(0.0, now - used))
         used = now
-        is_probe = scope["type"] == "http" and scope["path"] in {LIVENESS, READINESS}
-        while not is_probe and (wait := budget.wait()) > 0:  # noqa: ASYNC110 - time passes by itself
-            await asyncio.sleep(wait)
-        await app(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] in {LIVENESS, READINESS}:
+            await app(scope, receive, send)
+            return
+        if running >= _MOST_REQUESTS:
+            await PlainTextResponse("too many requests\n", 503)(scope, receive, send)
+            return
+        running += 1
+        try:
+            while (wait := budget.wait()) > 0:  # noqa: ASYNC110 - time passes by itself
+                await asyncio.sleep(wait)
+            await app(scope, receive, send)
+        finally:
+            running -= 1
 
     return respond
