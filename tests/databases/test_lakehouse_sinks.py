@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 from tests.databases.targets import RESULT, TARGETS, LakeTarget
 
@@ -21,8 +23,6 @@ from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
 
     from millstream.contracts.sink import Committable, Sink
 
@@ -194,3 +194,30 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("or", 1),
         ("to", 2),
     ]
+
+
+def test_a_table_that_is_made_again(tmp_path: Path) -> None:
+    """A later run in the same process has its columns and partitions."""
+    for generation, columns in enumerate((["key"], ["key", "n"]), 1):
+        schema = pa.schema([(name, pa.string()) for name in columns])
+        sink = DeltaSink(tmp_path / "t", create_with=schema, partition_by=columns[1:])
+        sink.validate()
+        kind = Types.ROW_NAMED(columns, [Types.STRING()] * len(columns))
+        sink.validate_input(kind)
+        writer = sink.create_writer(WriterContext("job", "s", 0, 1, 1, "a", generation=generation))
+        row = dict.fromkeys(columns, "a")
+        writer.write(Batch(kind, values=[Row(**row)]))
+        commit(sink, writer.prepare_commit())
+        opened = deltalake.DeltaTable(str(tmp_path / "t"))
+        assert opened.to_pyarrow_table().to_pylist() == [row]
+        shutil.rmtree(tmp_path / "t")
+
+
+def test_what_delta_tables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="takes % in"):
+        DeltaSink(tmp_path / "a%20b")
+    sink = DeltaSink(tmp_path / "t", create_with=RESULT.arrow_schema)
+    sink.validate()
+    deltalake.DeltaTable(str(tmp_path / "t")).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(PermanentSinkError, match=r"has delta\.constraints\.positive"):
+        sink.validate_input(RESULT)

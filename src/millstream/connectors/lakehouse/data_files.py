@@ -101,7 +101,7 @@ class LakehouseSink(Sink):
                     " sink an output_type, a row of named fields"
                 )
                 raise PermanentSinkError(message)
-            self.fitted(pa.Table.from_batches([], schema))
+            self.fitted(pa.Table.from_batches([], schema), self.table.load_layout())
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _DataFileWriter(self, context)
@@ -109,14 +109,14 @@ class LakehouseSink(Sink):
     def create_committer(self) -> Committer:
         return _AppendCommitter(self)
 
-    def fitted(self, rows: pa.Table) -> pa.Table:
+    def fitted(self, rows: pa.Table, layout: TableLayout) -> pa.Table:
         """Rows as columns of the table.
 
         Raises:
             SinkError: a column is missing or of a type that does not fit, or a value is none of
                 the table's.
         """
-        schema = self.table.layout().schema
+        schema = layout.schema
         names = match_columns(rows.column_names, schema.names, self.columns, self.table.target)
         columns = []
         for field in schema:
@@ -155,14 +155,22 @@ def directory_of(layout: TableLayout, names: OutputNames) -> Path:
     return layout.directory / "data" / f"millstream-{owner}-{names.tag}"
 
 
+def _run(job_id: str, generation: int) -> str:
+    return f"{job_id} {generation}"
+
+
 class _OpenFile:
     """A data file being written, of one partition."""
 
     def __init__(
-        self, sink: LakehouseSink, context: WriterContext, partition: dict[str, Any]
+        self,
+        sink: LakehouseSink,
+        context: WriterContext,
+        layout: TableLayout,
+        partition: dict[str, Any],
     ) -> None:
         self._sink = sink
-        self._layout = sink.table.layout()
+        self._layout = layout
         self._partition = partition
         directory = directory_of(self._layout, OutputNames.of(context))
         make_directories(directory, fsync=sink.fsync)
@@ -230,15 +238,16 @@ class _DataFileWriter(SinkWriter):
             return
         refuse_changes(batch)
         with self._sink.table.explained(self._context.location):
-            rows = self._sink.fitted(pa.Table.from_batches([batch.arrow]))
-            for partition, part in self._sink.table.layout().partitions(rows):
-                self._write(partition, part)
+            layout = self._sink.table.layout(_run(self._context.job_id, self._context.generation))
+            rows = self._sink.fitted(pa.Table.from_batches([batch.arrow]), layout)
+            for partition, part in layout.partitions(rows):
+                self._write(layout, partition, part)
 
-    def _write(self, partition: dict[str, Any], rows: pa.Table) -> None:
+    def _write(self, layout: TableLayout, partition: dict[str, Any], rows: pa.Table) -> None:
         key = repr(sorted(partition.items()))
         file = self._open.get(key)
         if file is None:
-            file = self._open[key] = _OpenFile(self._sink, self._context, partition)
+            file = self._open[key] = _OpenFile(self._sink, self._context, layout, partition)
         file.write(rows)
         if file.size >= self._sink.target_file_size:
             self._full.append(self._open.pop(key))
@@ -316,7 +325,7 @@ class _AppendCommitter(Committer):
     ) -> None:
         """Delete data files of this sink and job that neither ``keep`` nor the table names."""
         with self._sink.table.explained(f"sink {sink_uid}, after recovery"):
-            layout = self._sink.table.layout()
+            layout = self._sink.table.layout(_run(job_id, generation))
             directory = directory_of(layout, OutputNames(job_id, sink_uid))
             try:
                 entries = [path.name for path in directory.iterdir()]

@@ -14,7 +14,6 @@ import json
 import math
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
@@ -50,6 +49,10 @@ if TYPE_CHECKING:
 _APPLICATION: Final = "millstream.application"
 _CHECKPOINT: Final = "millstream.checkpoint"
 _OUTPUT: Final = "millstream.output"
+#: In the metadata of columns: what writers must check or compute.
+_CHECKED: Final = frozenset(
+    {"delta.invariants", "delta.generationExpression", "delta.columnMapping.physicalName"}
+)
 #: Commits in which that of a job is looked for.
 _HISTORY: Final = 1000
 #: Numbers of which Delta has another text than Python.
@@ -75,8 +78,24 @@ class DeltaLakeTable(LakehouseTable):
     def target(self) -> str:
         return f"Delta table {self.path}"
 
-    def layout(self) -> TableLayout:
-        return _layout(self)
+    def load_layout(self) -> TableLayout:
+        opened = self.open()
+        found = opened.metadata()
+        needed = [key for key in found.configuration if key.startswith("delta.constraints.")]
+        needed += [
+            f"{key} of column {field.name!r}"
+            for field in opened.schema().fields
+            for key in field.metadata
+            if key in _CHECKED
+        ]
+        if needed:
+            message = (
+                f"{self.target} has {', '.join(needed)}, which this sink does not check; take it"
+                " away, or write with Spark"
+            )
+            raise PermanentSinkError(message)
+        schema: pa.Schema = pa.schema(opened.schema())
+        return _DeltaLayout(self.path, schema, tuple(found.partition_columns))
 
     def look(self) -> TableSnapshot:
         return _DeltaSnapshot(self.open())
@@ -101,13 +120,6 @@ class DeltaLakeTable(LakehouseTable):
         DeltaTable.create(
             str(self.path), schema, mode="ignore", partition_by=list(partition_by) or None
         )
-
-
-@lru_cache(maxsize=64)
-def _layout(table: DeltaLakeTable) -> TableLayout:
-    opened = table.open()
-    schema: pa.Schema = pa.schema(opened.schema())
-    return _DeltaLayout(table.path, schema, tuple(opened.metadata().partition_columns))
 
 
 @dataclass(frozen=True)
@@ -308,7 +320,11 @@ def delta_table(path: str | Path, who: str) -> DeltaLakeTable:
     except ImportError as error:
         message = f"{who} needs the package deltalake: pip install 'millstream[delta]'"
         raise SinkError(message) from error
-    return DeltaLakeTable(local_directory(str(path)))
+    directory = local_directory(str(path))
+    if "%" in str(directory):
+        message = f"{who}: deltalake takes % in {str(directory)!r} for an escape; rename it"
+        raise SinkError(message)
+    return DeltaLakeTable(directory)
 
 
 class DeltaSink(LakehouseSink):

@@ -70,8 +70,12 @@ class IcebergTable(LakehouseTable):
         """A connection to the catalog."""
         return _catalog(self.properties)
 
-    def layout(self) -> TableLayout:
-        return _layout(self)
+    def load_layout(self) -> TableLayout:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        loaded = self.catalog().load_table(self.name)
+        schema = schema_to_pyarrow(loaded.schema(), include_field_ids=True)
+        return _IcebergLayout(local_directory(loaded.location()), schema, (), loaded)
 
     def look(self) -> TableSnapshot:
         return _IcebergSnapshot(self.catalog().load_table(self.name))
@@ -103,15 +107,6 @@ def _catalog(properties: tuple[tuple[str, str], ...]) -> Catalog:
 
     given = dict(properties)
     return load_catalog(given.pop("name", "default"), **given)
-
-
-@lru_cache(maxsize=64)
-def _layout(table: IcebergTable) -> TableLayout:
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    loaded = table.catalog().load_table(table.name)
-    schema = schema_to_pyarrow(loaded.schema(), include_field_ids=True)
-    return _IcebergLayout(local_directory(loaded.location()), schema, (), loaded)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from millstream.connectors.error_classification import sink_error
@@ -145,9 +146,17 @@ class LakehouseTable(ABC):
     def target(self) -> str:
         """The table, for messages."""
 
+    def layout(self, run: str) -> TableLayout:
+        """What tasks know of it; the same for a run in a process, and looked up once."""
+        return _layout(self, run)
+
     @abstractmethod
-    def layout(self) -> TableLayout:
-        """What tasks know of it; the same for the life of a process."""
+    def load_layout(self) -> TableLayout:
+        """Look it up.
+
+        Raises:
+            PermanentSinkError: the table needs what its writers here do not do.
+        """
 
     @abstractmethod
     def look(self) -> TableSnapshot:
@@ -177,3 +186,9 @@ class LakehouseTable(ABC):
         except Exception as error:
             message = f"{location}: {self.target}: {type(error).__name__}: {error}"
             raise (sink_error(message, error) if made is None else made(message)) from error
+
+
+@lru_cache(maxsize=64)
+def _layout(table: LakehouseTable, run: str) -> TableLayout:
+    del run  # a table that was changed or made again is another in the next
+    return table.load_layout()
