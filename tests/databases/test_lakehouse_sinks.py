@@ -221,3 +221,35 @@ def test_what_delta_tables_are_refused(tmp_path: Path) -> None:
     deltalake.DeltaTable(str(tmp_path / "t")).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(PermanentSinkError, match=r"has delta\.constraints\.positive"):
         sink.validate_input(RESULT)
+
+
+def test_files_of_earlier_versions_are_no_orphans(tmp_path: Path) -> None:
+    """What a compaction has replaced is read by those who ask for the version before."""
+    target = TARGETS["delta"](str(tmp_path / "t"))
+    target.create()
+    sink: Any = target.sink()
+    for epoch, keys_of in ((1, "ab"), (2, "c")):
+        commit(sink, written(sink, keys_of, epoch), epoch)
+    path = f"{target.address}-lake"
+    deltalake.DeltaTable(path).optimize.compact()
+    written(sink, "lost", 3)
+    committer = sink.create_committer()
+    committer.abort_orphans("job", "sink", [], 1)
+    assert deltalake.DeltaTable(path, 2).to_pyarrow_table().num_rows == 3
+    assert len(list(Path(path, "data").glob("*/*"))) == 2
+
+
+def test_iceberg_partitions_that_change_before_the_commit(tmp_path: Path) -> None:
+    target = TARGETS["iceberg-partitions"](str(tmp_path / "t"))
+    target.create()
+    sink: Any = target.sink()
+    files = written(sink, "ab")
+    opened: Any = target._open()  # type: ignore[attr-defined]
+    with opened.update_spec() as partitions:
+        partitions.add_identity("n")
+    with pytest.raises(PermanentSinkError, match="Set them back"):
+        commit(sink, files)
+    with opened.update_spec() as partitions:
+        partitions.remove_field("n")
+    commit(sink, files)
+    assert sorted(target.read("SELECT key FROM results")) == [("a",), ("b",)]

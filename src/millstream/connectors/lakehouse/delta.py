@@ -98,7 +98,7 @@ class DeltaLakeTable(LakehouseTable):
         return _DeltaLayout(self.path, schema, tuple(found.partition_columns))
 
     def look(self) -> TableSnapshot:
-        return _DeltaSnapshot(self.open())
+        return _DeltaSnapshot(self.open(), self.path)
 
     def open(self, version: int | None = None) -> DeltaTable:
         """A version of the table; None: the newest."""
@@ -144,8 +144,9 @@ class _DeltaLayout(TableLayout):
 
 
 class _DeltaSnapshot(TableSnapshot):
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, table: DeltaTable, path: Path) -> None:
         self._table = table
+        self._path = path
 
     def last_commit(self, names: OutputNames) -> LastCommit | None:
         application = application_of(names)
@@ -198,7 +199,13 @@ class _DeltaSnapshot(TableSnapshot):
             raise CommitConflictError(str(error)) from error
 
     def paths(self) -> set[str]:
-        return set(self._table.file_uris())
+        found = set(self._table.file_uris())
+        for log in (self._path / "_delta_log").glob("*.json"):
+            for line in log.read_text().splitlines():
+                add = json.loads(line).get("add")
+                if add is not None:
+                    found.add(unquote(add["path"]))
+        return found
 
 
 #: What a reader of a table must know; others are not known here.

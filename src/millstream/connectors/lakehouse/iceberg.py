@@ -26,7 +26,7 @@ from millstream.connectors.lakehouse.table import (
     TableReader,
     TableSnapshot,
 )
-from millstream.errors import SinkError, SourceError
+from millstream.errors import PermanentSinkError, SinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -190,6 +190,13 @@ class _IcebergSnapshot(TableSnapshot):
             _CHECKPOINT: str(checkpoint),
             _OUTPUT: output,
         }
+        if any(file["details"]["spec"] != self._table.spec().spec_id for file in files):
+            message = (
+                f"the partitions of Iceberg table {'.'.join(self._table.name())} were changed after"
+                " files were written that are to be added. Set them back, let the job commit, stop"
+                " it, and change them then"
+            )
+            raise PermanentSinkError(message)
         # In this copy alone: the table keeps its own.
         self._table.metadata.properties[_RETRIES] = "0"
         try:

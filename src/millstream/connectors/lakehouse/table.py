@@ -68,7 +68,7 @@ class TableSnapshot(ABC):
 
     @abstractmethod
     def paths(self) -> set[str]:
-        """The data files of the table, as ``DataFile.path``."""
+        """The data files of all versions that the table keeps, by names that end as their paths."""
 
 
 class TableLayout(ABC):
