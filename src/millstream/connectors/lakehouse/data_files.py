@@ -101,7 +101,7 @@ class LakehouseSink(Sink):
                     " sink an output_type, a row of named fields"
                 )
                 raise PermanentSinkError(message)
-            self.fitted(pa.Table.from_batches([], schema), self.table.load_layout())
+            self.fitted(pa.Table.from_batches([], schema), self.table.renew_layout())
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _DataFileWriter(self, context)
@@ -153,10 +153,6 @@ def directory_of(layout: TableLayout, names: OutputNames) -> Path:
     """
     owner = names.directory.replace("/", "-").replace("%", "_")
     return layout.directory / "data" / f"millstream-{owner}-{names.tag}"
-
-
-def _run(job_id: str, generation: int) -> str:
-    return f"{job_id} {generation}"
 
 
 class _OpenFile:
@@ -238,7 +234,7 @@ class _DataFileWriter(SinkWriter):
             return
         refuse_changes(batch)
         with self._sink.table.explained(self._context.location):
-            layout = self._sink.table.layout(_run(self._context.job_id, self._context.generation))
+            layout = self._sink.table.layout()
             rows = self._sink.fitted(pa.Table.from_batches([batch.arrow]), layout)
             for partition, part in layout.partitions(rows):
                 self._write(layout, partition, part)
@@ -325,7 +321,7 @@ class _AppendCommitter(Committer):
     ) -> None:
         """Delete data files of this sink and job that neither ``keep`` nor the table names."""
         with self._sink.table.explained(f"sink {sink_uid}, after recovery"):
-            layout = self._sink.table.layout(_run(job_id, generation))
+            layout = self._sink.table.layout()
             directory = directory_of(layout, OutputNames(job_id, sink_uid))
             try:
                 entries = [path.name for path in directory.iterdir()]

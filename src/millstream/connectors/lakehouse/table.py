@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from millstream.connectors.error_classification import sink_error
@@ -146,9 +145,17 @@ class LakehouseTable(ABC):
     def target(self) -> str:
         """The table, for messages."""
 
-    def layout(self, run: str) -> TableLayout:
-        """What tasks know of it; the same for a run in a process, and looked up once."""
-        return _layout(self, run)
+    def layout(self) -> TableLayout:
+        """What tasks know of it; from the last submit or the first use in a process."""
+        return _layouts.get(self) or self.renew_layout()
+
+    def renew_layout(self) -> TableLayout:
+        """Look it up for this process and those that are forked of it.
+
+        ``deltalake`` does not run in a process that was forked of one in which it ran.
+        """
+        found = _layouts[self] = self.load_layout()
+        return found
 
     @abstractmethod
     def load_layout(self) -> TableLayout:
@@ -188,7 +195,4 @@ class LakehouseTable(ABC):
             raise (sink_error(message, error) if made is None else made(message)) from error
 
 
-@lru_cache(maxsize=64)
-def _layout(table: LakehouseTable, run: str) -> TableLayout:
-    del run  # a table that was changed or made again is another in the next
-    return table.load_layout()
+_layouts: dict[LakehouseTable, TableLayout] = {}
