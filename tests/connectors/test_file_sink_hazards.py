@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream import crash_points
+from millstream import crash_points, directories
 from millstream.cli.main import main
 from millstream.common import Types
 from millstream.connectors.files import pending_files
@@ -126,7 +126,8 @@ def test_names_are_durable_up_to_where_they_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[Path] = set()
-    monkeypatch.setattr(pending_files, "sync_directory", synced.add)
+    for module in (pending_files, directories):
+        monkeypatch.setattr(module, "sync_directory", synced.add)
     base = tmp_path / "a" / "b"
     sink = FileSink.csv(str(base), bucket_assigner=lambda _: "x/y/z")
     writer = sink.create_writer(WriterContext("job", "sink", 0, 1, 1, "a"))

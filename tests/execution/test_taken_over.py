@@ -111,6 +111,7 @@ def test_a_driver_restarts_after_a_take_over_that_may_have_failed(
     with pytest.raises(RuntimeError, match="a task has failed"):
         driver.execute_once(NoRestart())
     assert engine.generations == [1, 3]
+    driver._end_lease(JobStatus.FAILED)
 
 
 def test_a_driver_does_not_begin_anew_where_its_log_was_deleted(tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def test_a_driver_does_not_begin_anew_where_its_log_was_deleted(tmp_path: Path) 
         path.unlink()
     with pytest.raises(CorruptCheckpointError, match="has begun generation 1: somebody has"):
         driver.execute_once(NoRestart())
+    driver._end_lease(JobStatus.FAILED)
 
 
 def test_a_run_sends_again_what_an_older_one_has_dropped(tmp_path: Path) -> None:

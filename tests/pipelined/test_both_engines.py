@@ -20,6 +20,7 @@ ELSEWHERE: Final = {
     "cli/test_commands_in_messages.py": "messages of the driver",
     "conformance/test_secrets.py": "what the driver writes",
     "coordination/test_hanging_kafka.py": "the committer",
+    "databases/test_lakehouse_sinks.py": "sinks by themselves, and the text of a page",
     "databases/test_postgres_page.py": "the text of a page",
     "docs/test_aggregates.py": "the text of a page",
     "docs/test_embedded.py": "the text of a page",

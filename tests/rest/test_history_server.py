@@ -14,7 +14,9 @@ from millstream.checkpoint.lease import Term
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.ui_command import ui_server
+from millstream.directories import run_directory
 from millstream.errors import CheckpointError
+from millstream.execution import announcements
 from millstream.rest import archive
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATHS = ("", "/plan", "/checkpoints", "/checkpoints/config", "/exceptions", "/config", "/status")
+
+
+@pytest.fixture(autouse=True)
+def _jobs_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of tests that run beside are not listed."""
+    monkeypatch.setattr(announcements, "live_run_directories", lambda _: [run_directory()])
 
 
 @pytest.fixture

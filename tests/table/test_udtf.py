@@ -53,7 +53,7 @@ def test_columns_have_names_without_an_alias() -> None:
 
 
 def test_alone_and_with_values_for_rows_of_one_column() -> None:
-    count = udtf(range, input_types="INT", result_types="INT", name="count")
+    count = udtf(lambda n: [*range(n)], input_types="INT", result_types="INT", name="count")
     assert rows("SELECT f0 FROM TABLE(f(3))", count) == [(0,), (1,), (2,)]
 
 
@@ -74,4 +74,4 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UserFunctionError, match=r"wrong\(.*\) fails where"):
         rows(query, wrong)
     with pytest.raises(ProgramError, match="set result_types"):
-        udtf(range)
+        udtf(lambda n: [n])

@@ -387,7 +387,7 @@ class _Sum(AggregateFunction):
     ("before", "after", "message"),
     [
         (udf(len, result_type="INT"), udf(len, result_type="BIGINT"), "gave INT .* gives BIGINT"),
-        (udf(len, result_type="INT"), udf(str, result_type="STRING"), "gave INT .* gives STRING"),
+        (udf(len, result_type="INT"), udf(ascii, result_type="STRING"), "gave INT .* gives STRING"),
         (
             udf(len, result_type="INT", input_types=["INT"]),
             udf(len, result_type="INT", input_types=["STRING"]),
