@@ -19,6 +19,7 @@ from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.crash_points import arm
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.graph.validation import validate_connectors
+from millstream.table import EnvironmentSettings, TableEnvironment
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -253,3 +254,17 @@ def test_iceberg_partitions_that_change_before_the_commit(tmp_path: Path) -> Non
         partitions.remove_field("n")
     commit(sink, files)
     assert sorted(target.read("SELECT key FROM results")) == [("a",), ("b",)]
+
+
+def test_workers_that_are_forked_of_a_driver_with_deltalake(tmp_path: Path) -> None:
+    """The library does not run there; the second job has another table in its place."""
+    tables = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
+    for name, columns, values in (("a", "k STRING", "'x'"), ("b", "k STRING, n INT", "'x', 1")):
+        tables.execute_sql(
+            f"CREATE TABLE {name} ({columns}) WITH"
+            f" ('connector' = 'delta', 'table-path' = '{tmp_path}/lake')"
+        )
+        tables.execute_sql(f"INSERT INTO {name} VALUES ({values})").wait()
+        with tables.execute_sql(f"SELECT * FROM {name}").collect() as rows:
+            assert ["x" in str(row) for row in rows] == [True]
+        shutil.rmtree(tmp_path / "lake")
