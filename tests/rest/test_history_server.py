@@ -29,7 +29,7 @@ PATHS = ("", "/plan", "/checkpoints", "/checkpoints/config", "/exceptions", "/co
 @pytest.fixture(autouse=True)
 def _jobs_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of tests that run beside are not listed."""
-    monkeypatch.setattr(announcements, "live_run_directories", lambda _: [run_directory()])
+    monkeypatch.setattr(announcements, "live_run_directories", lambda _: [run_directory().path])
 
 
 @pytest.fixture
