@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.databases.targets import RESULT, TARGETS, LakeTarget
 
@@ -97,6 +98,41 @@ def test_a_commit_that_arrives_while_the_next_run_makes_it(
     at_point("lakehouse.commit.before", lambda: commit(target.sink(), files))
     commit(sink, files)
     assert keys(target) == "aab"
+
+
+def test_batches_become_one_row_group(tmp_path: Path) -> None:
+    target = TARGETS["delta"](str(tmp_path / "t"))
+    assert isinstance(target, LakeTarget)
+    target.create()
+    writer = target.sink().create_writer(WriterContext("job", "sink", 0, 1, 1, "a"))
+    for n in range(20):
+        writer.write(Batch(RESULT, values=[Row(key="a", n=n, id=1)]))
+    (file,) = list(writer.prepare_commit())
+    assert isinstance(file, dict)
+    metadata = pq.read_metadata(target.directory / file["path"])
+    assert (metadata.num_rows, metadata.num_row_groups) == (20, 1)
+
+
+def test_orphans_are_looked_for_once(target: LakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the table is not read after each checkpoint for what this run has committed."""
+    sink: Any = target.sink()
+    committer = sink.create_committer()
+    looks: list[str] = []
+    look = type(sink.table).look
+
+    def counted(table: Any) -> Any:
+        looks.append("look")
+        return look(table)
+
+    monkeypatch.setattr(type(sink.table), "look", counted)
+    lost = written(sink, "x", 1)
+    for epoch in range(1, 6):
+        files = written(sink, "ab", epoch)
+        committer.commit([CommitRequest(each, epoch, retried=False) for each in files])
+        committer.abort_orphans("job", "sink", files, 1)
+    assert lost
+    assert target.leftovers() == []
+    assert len(looks) == 5 + 1
 
 
 def test_other_output_of_a_checkpoint(target: LakeTarget) -> None:

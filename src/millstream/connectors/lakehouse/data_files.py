@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import match_columns, refuse_changes
+from millstream.connectors.formats.parquet_format import ROW_GROUP_ROWS
 from millstream.connectors.lakehouse.table import CommitConflictError, DataFile
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter
@@ -175,17 +176,21 @@ class _OpenFile:
         kept = [f for f in self._layout.schema if f.name not in self._layout.partition_columns]
         self._schema = pa.schema(kept, self._layout.schema.metadata)
         self._writer = pq.ParquetWriter(self.stream, self._schema, compression="snappy")
+        #: Rows for the next row group.
+        self._waiting: list[pa.Table] = []
         self._rows = 0
         self._has_nan = False
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
-        return self.stream.tell()
+        """Bytes written so far, and those of the rows that wait."""
+        return self.stream.tell() + sum(int(rows.nbytes) for rows in self._waiting)
 
     def write(self, rows: pa.Table) -> None:
         kept = rows.select(self._schema.names)
-        self._writer.write_table(kept)
+        self._waiting.append(kept)
+        if sum(each.num_rows for each in self._waiting) >= ROW_GROUP_ROWS:
+            self._flush()
         self._has_nan = self._has_nan or any(
             pc.any(pc.is_nan(column)).as_py()
             for column in kept.columns
@@ -193,8 +198,14 @@ class _OpenFile:
         )
         self._rows += rows.num_rows
 
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting = []
+
     def seal(self, context: WriterContext) -> DataFile:
         """Make the file durable and describe it."""
+        self._flush()
         self._writer.close()
         self.stream.flush()
         if self._sink.fsync:
@@ -265,11 +276,12 @@ class _AppendCommitter(Committer):
     def __init__(self, sink: LakehouseSink) -> None:
         self.target = sink.table.target
         self._sink = sink
-        #: The last checkpoint before this run: no file of an earlier one is an orphan.
-        self._resumed = -1
+        #: Files of earlier checkpoints are not looked at: they were when this one began.
+        self._first = 0
+        self._committed = -1
 
     def resume_from(self, epoch: int) -> None:
-        self._resumed = epoch
+        self._first = epoch
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Add the files of a checkpoint that the table does not have yet; raises SinkError."""
@@ -286,7 +298,7 @@ class _AppendCommitter(Committer):
                 table = self._sink.table.look()
                 last = table.last_commit(names)
                 if self._holds(last, checkpoint, output, location, repeats=repeats):
-                    return
+                    break
                 crash_point("lakehouse.commit.before")
                 try:
                     table.append(files, names, checkpoint, output)
@@ -295,7 +307,8 @@ class _AppendCommitter(Committer):
                         raise
                 else:
                     crash_point("lakehouse.commit.after")
-                    return
+                    break
+        self._committed = checkpoint
 
     def _holds(
         self, last: LastCommit | None, checkpoint: int, output: str, location: str, *, repeats: bool
@@ -320,26 +333,31 @@ class _AppendCommitter(Committer):
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
         """Delete data files of this sink and job that neither ``keep`` nor the table names."""
+        kept = {data_file(committable)["name"] for committable in keep}
         with self._sink.table.explained(f"sink {sink_uid}, after recovery"):
             layout = self._sink.table.layout()
             directory = directory_of(layout, OutputNames(job_id, sink_uid))
-            try:
-                entries = [path.name for path in directory.iterdir()]
-            except FileNotFoundError:
-                return
-            kept = {data_file(committable)["name"] for committable in keep}
             orphans = [
                 name
-                for name in OutputNames.orphans(entries, kept, generation)
-                if (OutputNames.epoch_of(name) or 0) >= self._resumed
+                for name in OutputNames.orphans(_names_in(directory), kept, generation)
+                if (OutputNames.epoch_of(name) or 0) >= self._first
             ]
-            if not orphans:
-                return
-            # Those that a run has committed which this checkpoint directory does not know of.
-            named = {path.rpartition("/")[2] for path in self._sink.table.look().paths()}
-            for name in orphans:
-                if name not in named:
-                    (directory / name).unlink(missing_ok=True)
+            if orphans:
+                # Those that a run has committed which this checkpoint directory does not know of.
+                named = {path.rpartition("/")[2] for path in self._sink.table.look().paths()}
+                for name in orphans:
+                    if name not in named:
+                        (directory / name).unlink(missing_ok=True)
+        # Where tasks end with each checkpoint this is called after each: the log is not read again
+        # for what this run has committed.
+        self._first = max(self._first, self._committed + 1)
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
 
 
 def data_file(committable: object) -> DataFile:
