@@ -84,7 +84,9 @@ def test_a_job_is_scaled_up_and_down_again(
     client.get_job_execution_result().result()
     scaled = [each.message for each in caplog.records if "another parallelism" in each.message]
     changes = [each.rpartition(": ")[2] for each in scaled]
-    assert changes[:2] == ["numbered to 2", "numbered to 1"], changes
+    assert changes[0] == "numbered to 2", changes
+    # On a machine that is busy with other work the source is scaled as well, up and down.
+    assert any(each.endswith(" to 1") for each in changes[1:]), changes
     require_exact(tmp_path)
 
 

@@ -177,8 +177,9 @@ def test_many_clients_cost_what_the_budget_says(served: _Served) -> None:
     cpu, elapsed, answered = _cost_of_clients(served)
     print(f"{answered} answers, {cpu:.2f} s of CPU in {elapsed:.1f} s")
     assert answered > 0
-    # One computation may begin before the budget is used up, and is as long as it is.
-    allowed = served.budget.burst + served.budget.share * elapsed + 1.5
+    # One computation may begin before the budget is used up, and is as long as it is: on a machine
+    # that is busy with other work twice as long.  Without a budget all of the time would be used.
+    allowed = served.budget.burst + served.budget.share * elapsed + 3.0
     assert cpu < allowed, (cpu, allowed)
     # And afterwards it answers.
     served.refill()
