@@ -129,7 +129,9 @@ def test_drivers_are_killed_before_and_after_it_is_scaled(tmp_path: Path) -> Non
     manifests = tmp_path / "checkpoints"
     for wanted in (manifests, kept, None):
         driver = subprocess.Popen(
-            [sys.executable, __file__, str(tmp_path)], start_new_session=True, cwd=Path.cwd()
+            [sys.executable, __file__, str(tmp_path)],
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         try:
             if wanted is not None:
