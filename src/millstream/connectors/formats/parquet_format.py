@@ -202,33 +202,60 @@ class ParquetWriterFactory(BulkWriterFactory):
         return _ParquetColumnWriter(stream, self.compression, schema)
 
 
-class _ParquetColumnWriter(BulkWriter):
+class RowGroupWriter:
+    """Writes a Parquet file whose row groups have ``ROW_GROUP_ROWS`` rows at least, but the last.
+
+    Args:
+        stream: of the file.
+        compression: as for ``ParquetWriterFactory``.
+        schema: of the file.
+    """
+
     def __init__(self, stream: IO[bytes], compression: str, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(stream, schema, compression=compression)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
+        #: Of the rows that wait for their row group.
+        self.waiting_bytes = 0
 
-    def write(self, batch: Batch) -> None:
-        arrow = batch.arrow
-        self._waiting.append(
-            arrow if arrow.schema.equals(self._schema) else arrow.cast(self._schema)
-        )
-        self._rows += arrow.num_rows
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, whose columns are those of the file."""
+        self._waiting.append(rows)
+        self._rows += rows.num_rows
+        self.waiting_bytes += rows.nbytes
         if self._rows >= ROW_GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
-        self._waiting, self._rows = [], 0
+        self._waiting, self._rows, self.waiting_bytes = [], 0, 0
 
     def finish(self) -> None:
+        """Write what waits, and the footer."""
         self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        self._writer.close()  # else it writes its footer when it is collected
+        """Close without the rows that wait; else the footer is written on collection."""
+        self._writer.close()
+
+
+class _ParquetColumnWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], compression: str, schema: pa.Schema) -> None:
+        self._writer = RowGroupWriter(stream, compression, schema)
+        self._schema = schema
+
+    def write(self, batch: Batch) -> None:
+        arrow = batch.arrow
+        self._writer.write(arrow if arrow.schema.equals(self._schema) else arrow.cast(self._schema))
+
+    def finish(self) -> None:
+        self._writer.finish()
+
+    def abandon(self) -> None:
+        self._writer.abandon()
 
 
 class _ParquetRowWriter(BulkWriter):

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import match_columns, refuse_changes
-from millstream.connectors.formats.parquet_format import ROW_GROUP_ROWS
+from millstream.connectors.formats.parquet_format import RowGroupWriter
 from millstream.connectors.lakehouse.table import CommitConflictError, DataFile
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter
@@ -90,7 +90,6 @@ class LakehouseSink(Sink):
                     message = f"there is no {self.table.target}; create it before the job runs"
                     raise SinkError(message)
                 self.table.create(self.create_with, self.partition_by)
-            self.table.look()
 
     def validate_input(self, type_info: TypeInformation) -> None:
         """Check that the table has the columns of the records; raises SinkError if not."""
@@ -175,22 +174,19 @@ class _OpenFile:
         self.stream: IO[bytes] = self.path.open("xb")
         kept = [f for f in self._layout.schema if f.name not in self._layout.partition_columns]
         self._schema = pa.schema(kept, self._layout.schema.metadata)
-        self._writer = pq.ParquetWriter(self.stream, self._schema, compression="snappy")
-        #: Rows for the next row group.
-        self._waiting: list[pa.Table] = []
+        self._writer = RowGroupWriter(self.stream, "snappy", self._schema)
         self._rows = 0
         self._has_nan = False
 
     @property
     def size(self) -> int:
         """Bytes written so far, and those of the rows that wait."""
-        return self.stream.tell() + sum(int(rows.nbytes) for rows in self._waiting)
+        return self.stream.tell() + self._writer.waiting_bytes
 
     def write(self, rows: pa.Table) -> None:
         kept = rows.select(self._schema.names)
-        self._waiting.append(kept)
-        if sum(each.num_rows for each in self._waiting) >= ROW_GROUP_ROWS:
-            self._flush()
+        for batch in kept.to_batches():
+            self._writer.write(batch)
         self._has_nan = self._has_nan or any(
             pc.any(pc.is_nan(column)).as_py()
             for column in kept.columns
@@ -198,15 +194,9 @@ class _OpenFile:
         )
         self._rows += rows.num_rows
 
-    def _flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting))
-        self._waiting = []
-
     def seal(self, context: WriterContext) -> DataFile:
         """Make the file durable and describe it."""
-        self._flush()
-        self._writer.close()
+        self._writer.finish()
         self.stream.flush()
         if self._sink.fsync:
             os.fsync(self.stream.fileno())
@@ -227,7 +217,7 @@ class _OpenFile:
     def discard(self) -> None:
         """Delete the file; nothing names it."""
         with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+            self._writer.abandon()
         self.stream.close()
         self.path.unlink(missing_ok=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import importlib
 import json
 import math
 import time
@@ -31,6 +30,7 @@ from millstream.connectors.lakehouse.table import (
     TableLayout,
     TableReader,
     TableSnapshot,
+    require_library,
 )
 from millstream.errors import PermanentSinkError, SinkError, SourceError
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from millstream.connectors.output_names import OutputNames
     from millstream.types.time import Duration
 
+#: The directory of the log, in that of the table.
+_LOG: Final = "_delta_log"
 #: In the information of a commit: its application, checkpoint, and output.
 _APPLICATION: Final = "millstream.application"
 _CHECKPOINT: Final = "millstream.checkpoint"
@@ -124,13 +126,9 @@ class DeltaLakeTable(LakehouseTable):
 
 @dataclass(frozen=True)
 class _DeltaLayout(TableLayout):
-    path: Path
+    directory: Path
     schema: pa.Schema
     partition_columns: tuple[str, ...]
-
-    @property
-    def directory(self) -> Path:
-        return self.path
 
     def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         for values, part in by_columns(rows, rows.select(self.partition_columns)):
@@ -200,12 +198,14 @@ class _DeltaSnapshot(TableSnapshot):
 
     def paths(self) -> set[str]:
         found = set(self._table.file_uris())
-        for log in (self._path / "_delta_log").glob("*.json"):
-            for line in log.read_text().splitlines():
-                add = json.loads(line).get("add")
-                if add is not None:
-                    found.add(unquote(add["path"]))
+        for log in (self._path / _LOG).glob("*.json"):
+            found |= {unquote(each["add"]["path"]) for each in _actions(log) if "add" in each}
         return found
+
+
+def _actions(log: Path) -> Iterator[dict[str, Any]]:
+    """The actions of a version, by its file in the log."""
+    return map(json.loads, log.read_text().splitlines())
 
 
 #: What a reader of a table must know; others are not known here.
@@ -251,8 +251,7 @@ class _DeltaReader(TableReader):
 
     def added(self, version: int) -> list[dict[str, object]]:
         found = []
-        for line in self._log(version).read_text().splitlines():
-            action = json.loads(line)
+        for action in _actions(self._log(version)):
             if action.get("remove", {}).get("dataChange"):
                 message = (
                     f"{self._table.target}: version {version} has changed or deleted rows; a table"
@@ -267,7 +266,7 @@ class _DeltaReader(TableReader):
         return found
 
     def _log(self, version: int) -> Path:
-        return self._table.path / "_delta_log" / f"{version:020d}.json"
+        return self._table.path / _LOG / f"{version:020d}.json"
 
     def _file(
         self, path: str, count: int | None, partition: Mapping[str, str | None]
@@ -322,11 +321,7 @@ class DeltaSource(LakehouseSource):
 
 def delta_table(path: str | Path, who: str) -> DeltaLakeTable:
     """The table of a directory; raises SinkError."""
-    try:
-        importlib.import_module("deltalake")
-    except ImportError as error:
-        message = f"{who} needs the package deltalake: pip install 'millstream[delta]'"
-        raise SinkError(message) from error
+    require_library("deltalake", who, "delta")
     directory = local_directory(str(path))
     if "%" in str(directory):
         message = f"{who}: deltalake takes % in {str(directory)!r} for an escape; rename it"

@@ -7,10 +7,9 @@ looks for the last one of its job among the ancestors of the newest snapshot.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,8 +24,9 @@ from millstream.connectors.lakehouse.table import (
     TableLayout,
     TableReader,
     TableSnapshot,
+    require_library,
 )
-from millstream.errors import PermanentSinkError, SinkError, SourceError
+from millstream.errors import PermanentSinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -111,14 +111,10 @@ def _catalog(properties: tuple[tuple[str, str], ...]) -> Catalog:
 
 @dataclass(frozen=True)
 class _IcebergLayout(TableLayout):
-    path: Path
+    directory: Path
     schema: pa.Schema
     partition_columns: tuple[str, ...]
     table: Table
-
-    @property
-    def directory(self) -> Path:
-        return self.path
 
     def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         spec, schema = self.table.spec(), self.table.schema()
@@ -237,19 +233,20 @@ class _IcebergReader(TableReader):
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
 
-    def _load(self) -> Table:
+    @cached_property
+    def _loaded(self) -> Table:
+        """The table as it is when it is first asked for: a reader is made for each look."""
         return self._table.catalog().load_table(self._table.name)
 
     def schema(self, version: int | None) -> pa.Schema:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        loaded = self._load()
         if version is None:
-            return schema_to_pyarrow(loaded.schema(), include_field_ids=False)
-        return schema_to_pyarrow(loaded.scan(snapshot_id=version).projection())
+            return schema_to_pyarrow(self._loaded.schema(), include_field_ids=False)
+        return schema_to_pyarrow(self._loaded.scan(snapshot_id=version).projection())
 
     def newest(self) -> int | None:
-        current = self._load().metadata.current_snapshot()
+        current = self._loaded.metadata.current_snapshot()
         return None if current is None else current.snapshot_id
 
     def files(self, version: int) -> list[dict[str, object]]:
@@ -262,19 +259,19 @@ class _IcebergReader(TableReader):
     def _count(self, version: int, task: FileScanTask) -> int:
         if not task.delete_files:
             return task.file.record_count
-        loaded = self._load()
+        loaded = self._loaded
         columns = loaded.scan(snapshot_id=version).projection()
         batches = _arrow_scan(loaded, columns).to_record_batches([task])
         return sum(batch.num_rows for batch in batches)
 
     def before(self, version: int) -> int | None:
-        snapshot = self._load().metadata.snapshot_by_id(version)
+        snapshot = self._loaded.metadata.snapshot_by_id(version)
         return None if snapshot is None else snapshot.parent_snapshot_id
 
     def added(self, version: int) -> list[dict[str, object]]:
         from pyiceberg.table.snapshots import Operation
 
-        snapshot = self._load().metadata.snapshot_by_id(version)
+        snapshot = self._loaded.metadata.snapshot_by_id(version)
         operation = (
             None if snapshot is None or snapshot.summary is None else snapshot.summary.operation
         )
@@ -288,9 +285,9 @@ class _IcebergReader(TableReader):
             raise SourceError(message)
         new = {
             entry.data_file.file_path
-            for manifest in snapshot.manifests(self._load().io)
+            for manifest in snapshot.manifests(self._loaded.io)
             if manifest.added_snapshot_id == version
-            for entry in manifest.fetch_manifest_entry(self._load().io)
+            for entry in manifest.fetch_manifest_entry(self._loaded.io)
             if entry.snapshot_id == version
         }
         return [file for file in self.files(version) if file["path"] in new]
@@ -301,7 +298,7 @@ class _IcebergReader(TableReader):
         if task is None:
             message = f"{self._table.target}: {file['path']} is not in snapshot {version} any more"
             raise SourceError(message)
-        loaded = self._load()
+        loaded = self._loaded
         # A column has the name that it has now, unless an older version was asked for by others.
         current = loaded.schema()
         if set(schema.names) <= set(current.column_names):
@@ -359,11 +356,7 @@ class IcebergSource(LakehouseSource):
 
 def iceberg_table(table: str, catalog: Mapping[str, str], who: str) -> IcebergTable:
     """The table of a catalog; raises SinkError."""
-    try:
-        importlib.import_module("pyiceberg")
-    except ImportError as error:
-        message = f"{who} needs the package pyiceberg: pip install 'millstream[iceberg]'"
-        raise SinkError(message) from error
+    require_library("pyiceberg", who, "iceberg")
     return IcebergTable(table, tuple(sorted(catalog.items())))
 
 

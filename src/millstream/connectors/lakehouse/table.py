@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from millstream.connectors.output_names import OutputNames
+
+
+def require_library(name: str, who: str, extra: str) -> None:
+    """Check that the library of a format can be imported.
+
+    Args:
+        name: of the library.
+        who: needs it, for the message.
+        extra: of Millstream that brings it.
+
+    Raises:
+        SinkError: it cannot.
+    """
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        message = f"{who} needs the package {name}: pip install 'millstream[{extra}]'"
+        raise SinkError(message) from error
 
 
 class DataFile(TypedDict):
@@ -73,15 +92,12 @@ class TableSnapshot(ABC):
 class TableLayout(ABC):
     """What a task knows of a table: where data files go, and their columns."""
 
-    #: Columns of data files, in the order of the table's.
+    #: Where the table's files are.
+    directory: Path
+    #: Columns of the table, in its order.
     schema: pa.Schema
-    #: Columns whose values are the same in each file.
+    #: Columns that data files do not have, since their values are the same in all of a file.
     partition_columns: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def directory(self) -> Path:
-        """Where the table's files are."""
 
     @abstractmethod
     def partitions(self, rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from millstream.types import logical_types as lt
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
@@ -47,10 +48,11 @@ OPTIONS: Final = {
         integer("sink.parallelism"),
     ),
 }
-#: Connector -> its options: reads on and on, which version is read, with which it begins.
+#: Connector -> its options: reads on and on, which version is read, with which it begins, and how
+#: often it looks for others.
 _READING: Final = {
-    "delta": ("mode", "versionAsOf", "startingVersion"),
-    "iceberg": ("streaming", "snapshot-id", "start-snapshot-id"),
+    "delta": ("mode", "versionAsOf", "startingVersion", "updateCheckIntervalMillis"),
+    "iceberg": ("streaming", "snapshot-id", "start-snapshot-id", "monitor-interval"),
 }
 #: Options that go to the catalog as they are.
 _OF_CATALOG: Final = ("s3.", "gcs.", "adls.", "rest.", "header.", "oauth2")
@@ -101,15 +103,16 @@ class _LakehouseRows(TableSource):
         self._context = context
         self._options = options
         self._columns = [each.name for each in context.physical]
-        streaming, at, first = _READING[context.table.options["connector"]]
-        self._is_streaming = options[streaming] in {True, "streaming"}
-        if options[at] is not None and self._is_streaming:
+        streaming, at, first, every = _READING[context.table.options["connector"]]
+        is_streaming = options[streaming] in {True, "streaming"}
+        if options[at] is not None and is_streaming:
             message = f"{context.owner}: '{at}' is for reading one version; use '{first}'."
             raise ValidationError(message)
-        if options[first] is not None and not self._is_streaming:
+        if options[first] is not None and not is_streaming:
             message = f"{context.owner}: '{first}' is for reading on and on; use '{at}'."
             raise ValidationError(message)
-        self._version: int | None = options[first] if self._is_streaming else options[at]
+        self._version: int | None = options[first] if is_streaming else options[at]
+        self._interval = Duration.of_millis(options[every]) if is_streaming else None
 
     def with_columns(self, names: Collection[str]) -> TableSource:
         made = copy(self)
@@ -126,35 +129,24 @@ class _LakehouseRows(TableSource):
                 if each.name in self._columns
             ]
         )
+        made: Callable[..., Source]
         if context.table.options["connector"] == "delta":
             from millstream.connectors.lakehouse.delta import DeltaSource
 
-            interval = Duration.of_millis(options["updateCheckIntervalMillis"])
-            return DeltaSource(
-                options["table-path"],
-                schema=schema,
-                version=self._version,
-                discovery_interval=interval if self._is_streaming else None,
-            )
-        from millstream.connectors.lakehouse.iceberg import IcebergSource
+            made = partial(DeltaSource, options["table-path"])
+        else:
+            from millstream.connectors.lakehouse.iceberg import IcebergSource
 
-        interval = Duration.of_millis(options["monitor-interval"])
-        return IcebergSource(
-            _iceberg_name(context, options),
-            _catalog_of(options),
-            schema=schema,
-            version=self._version,
-            discovery_interval=interval if self._is_streaming else None,
-        )
+            made = partial(IcebergSource, _iceberg_name(context, options), _catalog_of(options))
+        return made(schema=schema, version=self._version, discovery_interval=self._interval)
 
 
 def _catalog_of(options: Options) -> Mapping[str, str]:
     """The options of a catalog as ``pyiceberg`` has them."""
     found = {"name": options["catalog-name"]}
-    named = {"catalog-type": "type", "uri": "uri", "warehouse": "warehouse"}
-    for key, name in (*named.items(), ("credential", "credential"), ("token", "token")):
+    for key in ("catalog-type", "uri", "warehouse", "credential", "token"):
         if options[key] is not None:
-            found[name] = options[key]
+            found[key.removeprefix("catalog-")] = options[key]
     if found.get("type") in {"hadoop", "custom"}:
         message = (
             f"{options.owner}: 'catalog-type' is 'rest', 'hive', 'glue' or 'sql': catalogs of type"
