@@ -12,7 +12,7 @@ from millstream.rest.security import Refused
 from millstream.rest.vertices import io_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.rest.view import JobView, VertexView
 
@@ -37,9 +37,8 @@ def _times(job: JobView) -> dict[str, int]:
     return found
 
 
-def _durations(job: JobView) -> dict[str, int]:
+def _durations(job: JobView, times: Mapping[str, int]) -> dict[str, int]:
     """Return how long the subtasks have been in each state, in milliseconds."""
-    times = _times(job)
     ends = [*times.values()][1:]
     ends.append(now() if job.history.ended < 0 else job.history.ended)
     # Flink's dashboard reads them all.
@@ -48,35 +47,33 @@ def _durations(job: JobView) -> dict[str, int]:
     }
 
 
-def _started(job: JobView) -> int:
-    times = _times(job)
-    return times.get("RUNNING", job.history.started)
-
-
-def _subtask(job: JobView, vertex: VertexView, number: int) -> dict[str, Any]:
-    """Return a subtask as it runs now."""
-    metrics = index(job)
-    slot = f"slot-{number}"
-    began, ended = _started(job), job.history.ended
-    values = metrics.subtasks.get((vertex.id, number), {})
-    return {
-        "subtask": number,
-        "status": execution_state(job),
-        "attempt": metrics.attempt,
-        "endpoint": metrics.hosts.get(slot, _UNASSIGNED),
-        "start-time": began,
-        "start_time": began,
-        "end-time": ended,
-        "duration": max(0, (now() if ended < 0 else ended) - began),
-        "metrics": io_metrics(values.get),
-        "taskmanager-id": slot,
-        "status-duration": _durations(job),
-    }
+def _subtasks_of(job: JobView, vertex: VertexView, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Return subtasks as they run now; times and states are those of the whole job."""
+    metrics, times, status = index(job), _times(job), execution_state(job)
+    durations = _durations(job, times)
+    began, ended = times.get("RUNNING", job.history.started), job.history.ended
+    duration = max(0, (now() if ended < 0 else ended) - began)
+    return [
+        {
+            "subtask": number,
+            "status": status,
+            "attempt": metrics.attempt,
+            "endpoint": metrics.hosts.get(f"slot-{number}", _UNASSIGNED),
+            "start-time": began,
+            "start_time": began,
+            "end-time": ended,
+            "duration": duration,
+            "metrics": io_metrics(metrics.subtasks.get((vertex.id, number), {}).get),
+            "taskmanager-id": f"slot-{number}",
+            "status-duration": durations,
+        }
+        for number in numbers
+    ]
 
 
 def _subtasks(call: Call) -> tuple[VertexView, list[dict[str, Any]]]:
-    job, vertex = call.job, find_vertex(call)
-    return vertex, [_subtask(job, vertex, number) for number in range(vertex.parallelism)]
+    vertex = find_vertex(call)
+    return vertex, _subtasks_of(call.job, vertex, range(vertex.parallelism))
 
 
 def _statistics(values: Sequence[float]) -> dict[str, int]:
@@ -119,7 +116,9 @@ def _vertex(call: Call) -> dict[str, Any]:
 
 def _one(call: Call) -> dict[str, Any]:
     vertex = find_vertex(call)
-    return _subtask(call.job, vertex, subtask_number(call, vertex.parallelism))
+    number = subtask_number(call, vertex.parallelism)
+    (subtask,) = _subtasks_of(call.job, vertex, [number])
+    return subtask
 
 
 def _attempt(call: Call) -> dict[str, Any]:
