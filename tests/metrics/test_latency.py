@@ -134,11 +134,11 @@ def test_statistics_are_of_the_last_markers() -> None:
         "min": 1,
         "max": 100,
         "mean": 50.5,
-        "p50": 50,
-        "p75": 75,
-        "p95": 95,
-        "p98": 98,
-        "p99": 99,
+        "p50": 50.5,
+        "p75": 75.75,
+        "p95": pytest.approx(95.95),
+        "p98": pytest.approx(98.98),
+        "p99": pytest.approx(99.99),
         "p999": 100,
     }
     # The clock of the machine was set back.

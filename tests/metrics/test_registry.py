@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.checkpoint.commit import CommitCounts, PendingCommits
 from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.common import Configuration, Types
-from millstream.contracts.metrics import InstanceFigures, counter, gauge
+from millstream.contracts.metrics import InstanceFigures, counter, gauge, quantile
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
 from millstream.metrics.registry import MetricRegistry, TaskFigures
@@ -257,3 +260,11 @@ def test_how_long_barriers_took(job: Observed) -> None:
     assert found[*TASK, "checkpointAlignmentTime"] == 250_000_000
     # The checkpoint was triggered at 1 ms.
     assert found[*TASK, "checkpointStartDelayNanos"] == 4_999_000_000
+
+
+@given(st.lists(st.integers(-(10**9), 10**9), min_size=1), st.floats(0.001, 1))
+def test_quantiles_are_those_of_flink(values: list[int], part: float) -> None:
+    # Percentile of Apache Commons Math with which Flink computes them; numpy calls it Weibull's.
+    assert quantile(sorted(values), part) == pytest.approx(
+        np.quantile(values, part, method="weibull"), rel=1e-9, abs=1e-6
+    )

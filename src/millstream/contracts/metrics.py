@@ -48,14 +48,21 @@ def distribution(count: int, total: float, least: float, most: float) -> Measure
     return {"kind": "distribution", "count": count, "sum": total, "min": least, "max": most}
 
 
-def quantile(ordered: Sequence[int], part: float) -> int:
-    """Return the smallest of some values that at least a part of them do not exceed.
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """Return the value that a part of some values do not exceed, between two by their distance.
+
+    It is that of Flink's histograms and REST API: the value at position ``part * (n + 1)`` of n,
+    counted from 1.
 
     Args:
         ordered: the values, at least one, in ascending order.
         part: above 0, at most 1.
     """
-    return ordered[math.ceil(part * len(ordered)) - 1]
+    fraction, position = math.modf(part * (len(ordered) + 1))
+    if position < 1 or position >= len(ordered):
+        return float(ordered[0 if position < 1 else -1])
+    lower, upper = ordered[int(position) - 1 : int(position) + 1]
+    return lower + fraction * (upper - lower)
 
 
 def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> Measure:

@@ -79,7 +79,7 @@ def _statistics_of(values: Sequence[int]) -> dict[str, Any]:
         "min": ordered[0],
         "max": ordered[-1],
         "avg": sum(ordered) // len(ordered),
-        **{name: float(quantile(ordered, part)) for name, part in _PERCENTILES},
+        **{name: quantile(ordered, part) for name, part in _PERCENTILES},
     }
 
 

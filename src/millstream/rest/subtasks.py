@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.contracts.metrics import quantile
 from millstream.metrics.registry import operator_name
 from millstream.rest.app import Call, Endpoint
 from millstream.rest.metrics import index, name_in_metrics, subtask_number
@@ -78,13 +79,12 @@ def _subtasks(call: Call) -> tuple[VertexView, list[dict[str, Any]]]:
 
 def _statistics(values: Sequence[float]) -> dict[str, int]:
     ordered = sorted(values) or [0]
-    last = len(ordered) - 1
     return {
         "min": int(ordered[0]),
         "max": int(ordered[-1]),
         "avg": int(sum(ordered) / len(ordered)),
         "sum": int(sum(ordered)),
-        **{name: int(ordered[round(last * part)]) for name, part in _PERCENTILES.items()},
+        **{name: int(quantile(ordered, part)) for name, part in _PERCENTILES.items()},
     }
 
 
