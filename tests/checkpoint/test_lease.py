@@ -299,7 +299,30 @@ def test_a_job_whose_checkpoints_are_deleted_has_ended(storage: LocalStorage, cl
     watch = LeaseWatch(storage, 1.0, clock)
     assert watch.look() is Verdict.WAIT
     storage.delete([leases._name(0)])
+    assert watch.look() is Verdict.WAIT
+    assert watch.is_gone
+    clock.now += 9.9
+    assert watch.look() is Verdict.WAIT
+    clock.now += 0.2
     assert watch.look() is Verdict.ENDED
+
+
+def test_a_directory_that_comes_back_has_its_job(storage: LocalStorage, clock: Clock) -> None:
+    """It was not mounted for a while, or its holder has written the term again."""
+    put(storage, term_elsewhere(3))
+    watch = LeaseWatch(storage, 1.0, clock)
+    assert watch.look() is Verdict.WAIT
+    for renewals in range(1, 4):
+        storage.delete([leases._name(3)])
+        assert watch.look() is Verdict.WAIT
+        clock.now += 9.9
+        assert watch.look() is Verdict.WAIT
+        put(storage, replace(term_elsewhere(3), renewals=renewals))
+        assert watch.look() is Verdict.WAIT
+        assert not watch.is_gone
+    clock.now += 10
+    assert watch.look() is Verdict.TAKE_OVER
+    assert watch.newest == 3
 
 
 def test_without_any_term_a_standby_waits_for_a_driver_that_starts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from tests.execution.test_taken_over import Failing, program
 from tests.support.environments import environments, wait_until
 
 from millstream.checkpoint import lease as leases
+from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.lease import LEFT, Lease, Term, newest_term
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration import options
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from millstream.checkpoint.model import Manifest
     from millstream.execution.run import Run
 
 
@@ -133,6 +137,56 @@ def test_a_driver_that_cannot_start_does_not_take_the_lease(tmp_path: Path) -> N
     with pytest.raises(EngineError):
         driver.get_job_execution_result()
     assert newest_term(storage) == term
+
+
+def test_a_driver_has_the_lease_before_it_reads_what_an_older_run_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a standby takes over while the new driver recovers, whose older one is fenced."""
+    storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
+    storage.write(leases._name(4), leases._encoded(Term(4, "another:1", "", 3600.0)))
+    seen: list[Term | None] = []
+    recover = Coordinator.recover
+
+    def note(self: Coordinator) -> Manifest | None:
+        seen.append(newest_term(storage))
+        return recover(self)
+
+    monkeypatch.setattr(Coordinator, "recover", note)
+    driver = JobDriver(retained(tmp_path), Ends(lambda _: True))
+    driver.start()
+    driver._ended.wait(60)
+    (term,) = seen
+    assert term is not None
+    assert (term.number, term.owner.rpartition(":")[2]) == (5, str(os.getpid()))
+
+
+def test_a_standby_whose_directory_is_gone_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And runs nothing from the beginning if it does not come back."""
+    monkeypatch.setattr(standby, "_POLL", 0.01)
+    graph = program(tmp_path, {options.STANDBY.key: "true"})
+    directory = tmp_path / "checkpoints"
+    storage = LocalStorage(directory, fsync=False)
+    storage.write(leases._name(0), leases._encoded(Term(0, "another:1", "", 1.0)))
+    found: list[Lease | JobError | None] = []
+
+    def wait() -> None:
+        try:
+            found.append(wait_as_standby(graph))
+        except JobError as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait)
+    with caplog.at_level("INFO", "millstream"):
+        waiting.start()
+        wait_until(lambda: "standby of job" in caplog.text, "the standby has seen the lease", 30)
+        shutil.rmtree(directory)
+        waiting.join(30)
+    assert "the lease of job" in caplog.text
+    assert "was deleted or is not mounted here" in str(found[0])
+    assert not directory.exists()
 
 
 def test_a_standby_needs_a_checkpoint_directory(tmp_path: Path) -> None:

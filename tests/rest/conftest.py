@@ -90,14 +90,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningJob]]:
     started: list[JobClient] = []
 
     def run(settings: Mapping[str, str] | None = None, name: str = "counting") -> RunningJob:
-        engine = {
+        options = {
             "execution.target": "local",
             "millstream.execution": "pipelined",
             "execution.checkpointing.interval": "100ms",
             "rest.port": "0",
             **(settings or {}),
         }
-        env = environments(tmp_path / name, engine)(2)
+        env = environments(tmp_path / name, {})(2, options)
         source = NumberSequenceSource(0, 10**12)
         env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").map(
             lambda number: (number % 10, 1), Types.TUPLE([Types.LONG(), Types.LONG()])

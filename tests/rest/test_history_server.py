@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,11 +19,13 @@ from millstream.cli.ui_command import ui_server
 from millstream.directories import run_directory
 from millstream.errors import CheckpointError
 from millstream.execution import announcements
-from millstream.rest import archive
+from millstream.rest import archive, history_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 PATHS = ("", "/plan", "/checkpoints", "/checkpoints/config", "/exceptions", "/config", "/status")
 
@@ -94,6 +98,57 @@ def test_a_job_that_has_ended_is_shown_with_its_history(
     assert client.get(f"/jobs/{job['jid']}/metrics?get=numRestarts") == []
     assert client.request(f"/jobs/{job['jid']}/nothing").status == 404
     assert client.request(f"/jobs/{job['jid']}", "PATCH").status in {403, 405}
+
+
+def test_the_last_attempt_is_archived(
+    start: Callable[..., RunningJob],
+    show: Callable[..., Client],
+    eventually: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    directory = str(tmp_path / "checkpoints")
+    settings = {
+        "execution.checkpointing.dir": directory,
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "1 ms",
+    }
+    job = start(settings)
+    vertex = job.vertices()[0]
+    subtask = f"/vertices/{vertex}/subtasks/1"
+    eventually(lambda: job.get("/checkpoints")["counts"]["completed"] > 0, "a checkpoint")
+    os.kill(job.job.job._engine._host.pids[1], signal.SIGKILL)
+    eventually(lambda: job.get(subtask)["attempt"] == 1, "the job is restarted")
+    eventually(lambda: job.get()["state"] == "RUNNING", "the job runs again")
+    job.job.job.cancel()
+    client = show(directory)
+    (found,) = client.get("/jobs/overview")["jobs"]
+    prefix = f"/jobs/{found['jid']}{subtask}"
+    assert client.get(prefix)["attempt"] == 1
+    assert client.get(f"{prefix}/attempts/1")["attempt"] == 1
+    assert client.get(f"{prefix}/attempts/1/accumulators")["attempt"] == 1
+    assert client.request(f"{prefix}/attempts/0").status == 404
+
+
+def test_a_directory_is_read_once_for_start_and_first_request(
+    ended: Callable[[str], dict[str, Any]],
+    show: Callable[..., Client],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ended(str(tmp_path / "checkpoints"))
+    read: list[str] = []
+
+    def note(storage: CheckpointStorage) -> archive.Archive | None:
+        read.append(storage.location)
+        return archive.read_archive(storage)
+
+    monkeypatch.setattr(history_server, "read_archive", note)
+    monkeypatch.setattr(history_server, "_FRESH", 3600.0)
+    client = show(str(tmp_path / "checkpoints"))
+    assert len(client.get("/jobs/overview")["jobs"]) == 1
+    assert client.get("/overview")["jobs-cancelled"] == 1
+    assert len(read) == 1
 
 
 def test_a_directory_without_an_archive_shows_its_checkpoints(

@@ -254,7 +254,9 @@ class LeaseWatch:
     4. The holder's process was on this machine and is dead -> take over.
     5. The term has not changed for as long as it lasts -> take over.
     6. There is no term, and never was -> take over if none comes, and no checkpoint, for as long.
-    7. There was a term and all is gone -> the job has ended, and its checkpoints are deleted.
+    7. There was a term, and it is gone -> wait for as long as it lasts: a holder that lives writes
+       it again, and a directory that was unmounted may come back.  Then the job has ended, and its
+       checkpoints are deleted, or others have deleted them: nothing can be continued.
 
     Args:
         storage: the checkpoint directory.
@@ -276,6 +278,8 @@ class LeaseWatch:
         self._since = 0.0
         #: The term that was seen last.
         self.term: Term | None = None
+        #: The last look has found no term any more.
+        self.is_gone = False
         #: Whether a term was seen that somebody had.
         self._was_held = False
 
@@ -301,9 +305,10 @@ class LeaseWatch:
             return Verdict.WAIT
         if sign != self._sign:
             self._sign, self._since = sign, self._seconds()
-        if term is None and self._was_held:
-            return Verdict.ENDED
-        self.term = term
+        if term is None and self.term is not None:
+            self.is_gone = True
+            return Verdict.ENDED if before - self._since >= self.term.duration else Verdict.WAIT
+        self.is_gone, self.term = False, term
         if term is not None and term.ended:
             is_free = term.ended == LEFT or not self._was_held
             return Verdict.TAKE_OVER if is_free else Verdict.ENDED

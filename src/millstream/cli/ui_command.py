@@ -48,7 +48,7 @@ def ui_server(directories: Sequence[str], port: str, key_file: str = "") -> Rest
     """Make the server; arguments and errors as of ``run_ui``."""
     try:
         from millstream.rest.app import make_app
-        from millstream.rest.history_server import DirectoryView, HistoryServer
+        from millstream.rest.history_server import HistoryServer
         from millstream.rest.operations import Operations
         from millstream.rest.security import secured
         from millstream.rest.server import RestServer
@@ -62,10 +62,9 @@ def ui_server(directories: Sequence[str], port: str, key_file: str = "") -> Rest
     from millstream.ports import parse_ports
 
     storages = [open_storage(each, seal=seal_of(key_file)) for each in directories]
-    for each in storages:
-        DirectoryView(each)  # or it is not one of a job
     settings = RestSettings(ports=tuple(parse_ports(port)), is_read_only=True, can_cancel=False)
     history = HistoryServer(storages, _running)
+    history.read()
     app = make_app(history.endpoints(), Jobs(), settings, Operations(0.0))
     return RestServer(secured(app, settings), settings, title="web UI")
 

@@ -674,6 +674,9 @@ class JobDriver(JobHandle):
 
         run = self._run = Run(
             self._job,
+            # Not before: a driver that cannot run must not take the lease from one that does.  Not
+            # after recovery, which may take long: a standby would take over meanwhile.
+            on_fenced=lambda: self._lease is None or self._lease.take(),
             on_recovered=self._recovered,
             on_epoch=on_epoch,
             on_pending=monitor.on_pending,
@@ -691,9 +694,6 @@ class JobDriver(JobHandle):
         try:
             began = time.monotonic()
             begins = run.open()
-            if self._lease is not None:
-                # Not before: a driver that cannot run must not take the lease from one that does.
-                self._lease.take()
             self._metrics.initialized(time.monotonic() - began)
             monitor.started(self._job.start)
             self._start = self._job.start

@@ -184,6 +184,7 @@ class Run:
 
     Args:
         job: the job.
+        on_fenced: called when older runs are fenced, before anything of theirs is read.
         on_recovered: told the manifest that the run resumes from, if there is one.
         on_epoch: told of each epoch that is committed: its manifest, the acknowledgements of its
             tasks, and the seconds it took.
@@ -207,6 +208,7 @@ class Run:
         self,
         job: Job,
         *,
+        on_fenced: Callable[[], object] = lambda: None,
         on_recovered: Callable[[Manifest], None] = lambda _: None,
         on_epoch: Callable[[Manifest, list[TaskAck], float], None] = lambda *_: None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
@@ -233,6 +235,7 @@ class Run:
         self.on_aborted = on_aborted
         self.on_failure = on_failure
         self.on_resumed = on_resumed
+        self._on_fenced = on_fenced
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
         self._after = after
@@ -285,6 +288,7 @@ class Run:
         JobIdentity.require(job.storage, job.job_id)
         job.savepoints.given_up()  # those of a run before
         self.coordinator.open(self._after, job.begin)
+        self._on_fenced()
         last = self.coordinator.recover()
         fit(job.graph, job.storage, last)
         job.start = job.describe_start(last)

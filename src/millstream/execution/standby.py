@@ -63,14 +63,20 @@ def wait_as_standby(graph: JobGraph) -> Lease | None:
     watch, lease = LeaseWatch(storage, duration), Lease(storage, duration)
     poll = _POLL if storage.poll_interval < 1 else duration / _LOOKS
     shown: str | None = None
+    was_gone = False
     while True:
         verdict = watch.look()
         if verdict is Verdict.TAKE_OVER and lease.take(after=watch.newest):
             _LOG.info("job %r is taken over: %s", graph.job_name, _reason(watch.term))
             return lease
         if verdict is Verdict.ENDED:
+            if watch.is_gone:
+                raise JobError(_gone(graph.job_name, storage.location))
             _require_finished(graph.job_name, watch.term)
             return None
+        if watch.is_gone and not was_gone:
+            _LOG.warning("the lease of job %r is gone from %s", graph.job_name, storage.location)
+        was_gone = watch.is_gone
         if watch.term is not None and watch.term.owner != shown:
             shown = watch.term.owner
             _LOG.info("standby of job %r, which runs in %s", graph.job_name, shown)
@@ -85,6 +91,15 @@ def _reason(term: Term | None) -> str:
     return f"the driver {term.owner} is dead, or has not renewed its lease"
 
 
+def _gone(name: str, location: str) -> str:
+    return (
+        f"job {name!r}: {location} has neither lease nor checkpoints any more. The job has ended"
+        " and its checkpoints are deleted, or the directory was deleted or is not mounted here."
+        " This driver was its standby and does not run the job from the beginning. If the job has"
+        " not ended, bring the directory back and start the standby again"
+    )
+
+
 def _require_finished(name: str, term: Term | None) -> None:
     """Check that the job has ended by itself.
 
@@ -95,7 +110,7 @@ def _require_finished(name: str, term: Term | None) -> None:
     if state == _FINISHED:
         return
     how = f"has ended ({state})"
-    if state in {"", DISCARDED}:
+    if state == DISCARDED:
         how = "has ended, and its checkpoints are deleted"
     message = (
         f"job {name!r} {how} while this driver was its standby, so it is not run again. Start a"

@@ -74,10 +74,11 @@ def _values(path: str, view: JobView) -> Iterator[dict[str, str]]:
         found = [{**each, "checkpointid": number} for each in found for number in ids]
     if "{subtaskindex}" in path:
         counts = {vertex.id: vertex.parallelism for vertex in view.vertices}
+        attempt = str(metrics.index(view).attempt)
         found = [
-            {**each, "subtaskindex": str(index), "attempt": "0"}
+            {**each, "subtaskindex": str(number), "attempt": attempt}
             for each in found
-            for index in range(counts[each["vertexid"]])
+            for number in range(counts[each["vertexid"]])
         ]
     known = {"jobid", "vertexid", "checkpointid", "subtaskindex", "attempt"}
     wanted = {part[1:-1] for part in path.split("/") if part.startswith("{")}

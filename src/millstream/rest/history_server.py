@@ -120,6 +120,15 @@ class HistoryServer:
         #: Directory -> when it was read, and what was found.
         self._read: dict[str, tuple[float, Archive]] = {}
 
+    def read(self) -> None:
+        """Read the directories, for the requests of the next seconds as well.
+
+        Raises:
+            CheckpointError: one is not the directory of a job, or cannot be read.
+        """
+        for storage in self._storages:
+            self._archive(storage)
+
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Return the routes."""
         config = next(each for each in overview.ENDPOINTS if each.path == "/config")
