@@ -117,7 +117,8 @@ def test_the_last_attempt_is_archived(
     vertex = job.vertices()[0]
     subtask = f"/vertices/{vertex}/subtasks/1"
     eventually(lambda: job.get("/checkpoints")["counts"]["completed"] > 0, "a checkpoint")
-    os.kill(job.job.job._engine._host.pids[1], signal.SIGKILL)
+    driver: Any = job.job.job
+    os.kill(driver._engine._host.pids[1], signal.SIGKILL)
     eventually(lambda: job.get(subtask)["attempt"] == 1, "the job is restarted")
     eventually(lambda: job.get()["state"] == "RUNNING", "the job runs again")
     job.job.job.cancel()
