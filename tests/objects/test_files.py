@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import ClientError
 from tests.objects.file_job import COUNT
 
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
@@ -160,6 +161,34 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
     monkeypatch.setattr(ObjectStore, "put", fails)
     with pytest.raises(SinkError, match=r"cannot upload .*: no answer"):
         pending(bucket, b"second", generation=2)
+
+
+def test_a_completion_that_another_one_holds_up_is_repeated(
+    bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = ObjectFileCommitter(ObjectStore(f"{bucket}/out"))
+    _, committable = pending(bucket, b"first")
+    client = ObjectStore(f"{bucket}/out").s3_client()
+    left = 10
+
+    class Busy:
+        def complete_multipart_upload(self, **request: Any) -> Any:
+            nonlocal left
+            if left:
+                left -= 1
+                error = {"Code": "ConditionalRequestConflict", "Message": "a request is at work"}
+                raise ClientError({"Error": error}, "CompleteMultipartUpload")
+            return client.complete_multipart_upload(**request)
+
+    monkeypatch.setattr(ObjectStore, "s3_client", lambda _: Busy())
+    monkeypatch.setattr(object_files, "_PAUSES", (0, 0, 0, 0))
+    for _ in range(2):  # five attempts each
+        with pytest.raises(SinkError, match="a request is at work") as raised:
+            committer.commit([CommitRequest(committable, 1, retried=False)])
+        assert not isinstance(raised.value, PermanentSinkError)
+        assert visible(s3_server, bucket) == {}
+    committer.commit([CommitRequest(committable, 1, retried=True)])
+    assert visible(s3_server, bucket) == {"out/part-1.txt": b"first"}
 
 
 def test_uploads_that_were_aborted_by_others(bucket: str, s3_server: S3Server) -> None:

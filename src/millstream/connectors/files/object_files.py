@@ -59,7 +59,8 @@ _AT_A_TIME: Final = 4
 _MARK: Final = "millstreamoutput"
 #: What a repeated completion may be answered with while the first one is at work.
 _CONFLICT: Final = "ConditionalRequestConflict"
-_ATTEMPTS: Final = 5
+#: Seconds after each such answer.
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
 #: What a store refuses: the object exists; there is nothing to make one of.
 _EXISTS: Final = "PreconditionFailed"
 _NO_UPLOAD: Final = "NoSuchUpload"
@@ -292,7 +293,11 @@ def _settle(store: ObjectStore, request: CommitRequest, refusal: str) -> None:
 
 
 def _try_to_complete(store: ObjectStore, upload: dict[str, Any], *, new: bool) -> str | None:
-    """Complete an upload; returns the code of a refusal that says what is there."""
+    """Complete an upload; returns the code of a refusal that says what is there.
+
+    Raises:
+        ClientError: the store does not answer, or is at work with another request for the object.
+    """
     if not store.uploads_in_parts:
         try:
             made = store.copy(upload["pending"], upload["final"], replace=not new)
@@ -302,25 +307,26 @@ def _try_to_complete(store: ObjectStore, upload: dict[str, Any], *, new: bool) -
     from botocore.exceptions import ClientError
 
     parts = [{"PartNumber": number + 1, "ETag": tag} for number, tag in enumerate(upload["parts"])]
-    condition = {"IfNoneMatch": "*"} if new else {}
-    for attempt in range(_ATTEMPTS):
+    request = {
+        "Bucket": store.bucket,
+        "Key": store.key_of(upload["final"]),
+        "UploadId": upload["upload"],
+        "MultipartUpload": {"Parts": parts},
+        **({"IfNoneMatch": "*"} if new else {}),
+    }
+    pauses = list(_PAUSES)
+    while True:
         try:
-            store.s3_client().complete_multipart_upload(
-                Bucket=store.bucket,
-                Key=store.key_of(upload["final"]),
-                UploadId=upload["upload"],
-                MultipartUpload={"Parts": parts},
-                **condition,
-            )
+            store.s3_client().complete_multipart_upload(**request)
         except ClientError as error:
             code = _code_of(error)
-            if code == _CONFLICT and attempt < _ATTEMPTS - 1:
-                continue
             if code in (_NO_UPLOAD, _EXISTS):
                 return code
-            raise
-        return None
-    return _CONFLICT
+            if code != _CONFLICT or not pauses:
+                raise  # a conflict does not tell what is there: the commit is repeated later
+            time.sleep(pauses.pop(0))
+        else:
+            return None
 
 
 def _wait_until_whole(store: ObjectStore, upload: dict[str, Any]) -> None:
