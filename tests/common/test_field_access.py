@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -94,6 +94,11 @@ def test_everything_else(function: Callable[..., object]) -> None:
     assert field_of(function) is None
 
 
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
 @dataclass
 class Record:
     a: int
@@ -113,5 +118,9 @@ def test_columns() -> None:
     ]
     assert [column_of(pair, f) for f in ("f0", 1, -2, 2)] == [None, 1, 0, None]
     assert [column_of(record, f) for f in ("a", "c", 0)] == [0, None, None]
+    assert [column_of(Types.NAMED_TUPLE(Pair), f) for f in ("b", 1, -2, "c", 2)] == [
+        *(1, 1, 0),
+        *[None] * 2,
+    ]
     assert column_of(Types.STRING(), 0) is None
     assert column_of(Types.PICKLED_BYTE_ARRAY(), "a") is None

@@ -10,7 +10,7 @@ import enum
 import pickle
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,16 @@ class Slotted:
         self.total = self.key + 1
 
 
+class Place(NamedTuple):
+    name: str
+    anything: object
+    rank: int = 0
+
+
+class Nothing(NamedTuple):
+    pass
+
+
 FLIGHTS = [Flight("JFK", 1.5, ["a"]), Flight("LGA", None, [])]
 UTC = dt.timezone.utc  # noqa: UP017 - also the object that comes back
 NAMED = row_class(("a", "count"))
@@ -105,6 +115,7 @@ COMPOSITES: list[tuple[TypeInformation, list[Any]]] = [
     (Types.DATACLASS(Flight), FLIGHTS),
     (Types.DATACLASS(Frozen), [Frozen(1), Frozen(2, {"x": 1})]),
     (Types.DATACLASS(Slotted), [Slotted(1), Slotted(5)]),
+    (Types.NAMED_TUPLE(Place), [Place("a", None), Place("b", {1}, 2)]),
 ]
 ALL = CASES + COMPOSITES
 
@@ -241,6 +252,7 @@ def test_what_is_accepted_besides(
             "value 1, element 1, field 'f0'",
         ),
         (Types.DATACLASS(Flight), [FLIGHTS[0], Frozen(1)], "value 1"),
+        (Types.NAMED_TUPLE(Place), [Place("a", 1), ("a", 1, 0)], "value 1"),
         (Types.DATACLASS(Flight), [Flight("x", 1.0, [5])], "value 0, field 'tags', element 0: 5"),  # type: ignore[list-item]
     ],
 )
@@ -270,6 +282,11 @@ def test_invalid_types_are_refused() -> None:
         Types.ROW([])
     with pytest.raises(ProgramError, match="not a dataclass"):
         Types.DATACLASS(int)
+    for cls in (int, tuple, Row, Flight):
+        with pytest.raises(ProgramError, match="not a NamedTuple class"):
+            Types.NAMED_TUPLE(cls)
+    with pytest.raises(ProgramError, match="at least one field"):
+        Types.NAMED_TUPLE(Nothing)
 
 
 def test_rows_match_by_name_if_they_have_the_same_names_else_by_position() -> None:

@@ -19,7 +19,13 @@ from millstream.functions.descriptors import (
 )
 from millstream.state.key_codec import decode_key, encode_key, key_group_range
 from millstream.state.keyed import KeyedState
-from millstream.state.serializers import dumps, load_stored, set_moved_classes
+from millstream.state.serializers import (
+    dumps,
+    load_stored,
+    loads_recorded,
+    set_moved_classes,
+    without_stand_ins,
+)
 from millstream.types.types import Row, Types, dataclass_type
 
 if TYPE_CHECKING:
@@ -243,6 +249,108 @@ def test_a_class_that_has_moved(
 
 class Page(NamedTuple):
     name: str
+
+
+class Stop(NamedTuple):
+    name: str
+    rank: int
+    tags: list[str]
+    anything: object = None
+
+
+def take_the_place_of(old: type, new: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the module a class of the name of another one."""
+    new.__name__ = new.__qualname__ = old.__name__
+    monkeypatch.setitem(globals(), old.__name__, new)
+    monkeypatch.setattr("millstream.state.serializers._classes", {})
+
+
+@pytest.mark.parametrize("in_list", [False, True])
+def test_a_named_tuple_gets_and_loses_fields(
+    world: World, in_list: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def states(cls: Any) -> tuple[KeyedState, Any]:
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        kind = Types.NAMED_TUPLE(cls)
+        declared = Types.LIST(kind) if in_list else kind
+        return keyed, keyed.get_state(ValueStateDescriptor("s", declared))
+
+    def wrapped(stop: Any) -> Any:
+        return [stop, None] if in_list else stop
+
+    keyed, value = states(Stop)
+    store = world.begin(keyed)
+    before = [Stop("a", 1, ["x"]), Stop("b", 2, [], Stop("inner", 3, []))]
+    for key, stop in enumerate(before):
+        keyed.set_current_key(key)
+        value.update(wrapped(stop))
+    world.finish(keyed, store)
+
+    class LaterStop(NamedTuple):  # without tags, in another order, with new fields
+        anything: object
+        rank: int
+        name: str
+        zone: str | None = None
+        level: int = 7
+
+    take_the_place_of(Stop, LaterStop, monkeypatch)
+    after = [LaterStop(None, 1, "a"), LaterStop(LaterStop(None, 3, "inner"), 2, "b")]
+    for _ in range(2):
+        keyed, value = states(LaterStop)
+        store = world.begin(keyed)
+        for key, later in enumerate(after):
+            keyed.set_current_key(key)
+            assert value.value() == wrapped(later)
+            found: Any = value.value()
+            assert type(found[0] if in_list else found) is LaterStop
+            value.update(found)
+        world.finish(keyed, store)
+
+
+def test_a_stored_named_tuple_without_a_field_that_has_no_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = loads_recorded(dumps([Page("x")]), {f"{__name__}.Page": ("name",)})
+    assert without_stand_ins(kept) == [Page("x")]
+
+    class LongerPage(NamedTuple):
+        name: str
+        rank: int
+
+    take_the_place_of(Page, LongerPage, monkeypatch)
+    with pytest.raises(StateError, match=r"without the fields rank, which have no default"):
+        without_stand_ins(kept)
+
+
+def test_other_named_tuples_are_refused(world: World) -> None:
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value: Any = keyed.get_state(ValueStateDescriptor("s", Types.NAMED_TUPLE(Page)))
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(Page("x"))
+    world.finish(keyed, store)
+    kinds: list[tuple[Any, str]] = [
+        (Types.NAMED_TUPLE(Sheet), r"Sheet\(name: String\); if the class has moved, set mill"),
+        (Types.TUPLE([Types.STRING()]), r"cannot become tuple"),
+    ]
+    for kind, message in kinds:
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        keyed.get_state(ValueStateDescriptor("s", kind))
+        store = world.open()
+        with pytest.raises(StateError, match=message):
+            keyed.begin_epoch(store)
+        store.close()
+    set_moved_classes({f"{__name__}.Page": f"{__name__}.Sheet"})
+    try:
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        value = keyed.get_state(ValueStateDescriptor("s", Types.NAMED_TUPLE(Sheet)))
+        store = world.begin(keyed)
+        keyed.set_current_key("a")
+        assert value.value() == Sheet("x")
+        assert type(value.value()) is Sheet
+        store.close()
+    finally:
+        set_moved_classes({})
 
 
 class Sheet(NamedTuple):

@@ -11,6 +11,7 @@ from millstream.types.types import DecimalTypeInfo as DecimalTypeInfo
 from millstream.types.types import InstantTypeInfo as InstantTypeInfo
 from millstream.types.types import ListTypeInfo as ListTypeInfo
 from millstream.types.types import MapTypeInfo as MapTypeInfo
+from millstream.types.types import NamedTupleTypeInfo as NamedTupleTypeInfo
 from millstream.types.types import ObjectArrayTypeInfo as ObjectArrayTypeInfo
 from millstream.types.types import PickledBytesTypeInfo as PickledBytesTypeInfo
 from millstream.types.types import PrimitiveArrayTypeInfo as PrimitiveArrayTypeInfo

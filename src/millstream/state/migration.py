@@ -7,10 +7,9 @@ mixes two types in one state.  What cannot be converted is refused before anythi
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.operator import describe_type
@@ -20,6 +19,7 @@ from millstream.state.registry import codec_for, is_list_format, recorded_kind, 
 from millstream.state.rescale import key_and_rest, scan_state
 from millstream.state.serializers import class_called, loads_recorded, moved_classes, unpickler
 from millstream.state.value_codec import codec_of, pickles_itself
+from millstream.types.composite_types import record_fields
 from millstream.types.evolution import IncompatibleTypeError, conversion
 from millstream.types.recorded_types import (
     ANYTHING,
@@ -265,7 +265,7 @@ def _converted(
 
 
 def _recorded_classes(stored: RecordedType) -> dict[str, tuple[str, ...]]:
-    """Return the fields of each dataclass in a recorded type, by module and name.
+    """Return the fields of each dataclass and named tuple in a recorded type, by module and name.
 
     Those are left out whose class says how it is pickled and has these fields still: only the class
     can read what it wrote.
@@ -275,12 +275,8 @@ def _recorded_classes(stored: RecordedType) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     if "class" in stored:
         names = tuple(field["name"] for field in stored["fields"])
-        cls: Any = class_called(stored["class"])
-        if not (
-            dataclasses.is_dataclass(cls)
-            and pickles_itself(cast("type", cls))
-            and tuple(field.name for field in dataclasses.fields(cls)) == names
-        ):
+        cls = class_called(stored["class"])
+        if cls is None or record_fields(cls) != names or not pickles_itself(cls):
             found[stored["class"]] = names
     parts = chain(
         (stored[part] for part in ("key", "value", "element") if part in stored),

@@ -13,12 +13,13 @@ import importlib
 import io
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import cloudpickle
 import numpy as np
 
 from millstream.errors import StateError
+from millstream.types.composite_types import record_fields
 from millstream.types.pickling import ByValuePickler
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class _MovedUnpickler(pickle.Unpickler):
 
 
 class StoredRecord:
-    """The fields of a dataclass as a pickle has them, whatever the class is by now.
+    """The fields of a dataclass or named tuple as a pickle has them, whatever the class is by now.
 
     A conversion replaces those in the places of a recorded type.  Others, as in a field of any
     type, are pickled as what they stand for.
@@ -253,6 +254,12 @@ class StoredRecord:
     names: tuple[str, ...] = ()
     #: Module and name of the class then.
     place: tuple[str, str] = ("", "")
+
+    def __new__(cls, *values: Any) -> Self:
+        """Take the fields of a named tuple."""
+        made = object.__new__(cls)
+        made.__dict__.update(zip(cls.names, values, strict=True) if values else ())
+        return made
 
     def __setstate__(self, state: Any) -> None:
         """Take what the class or ``pickle`` has saved: a dict, slots, or values by position."""
@@ -282,11 +289,33 @@ class StoredRecord:
                     kept[name] = factory()
                 elif default is not dataclasses.MISSING:
                     kept[name] = default
-        made: object = object.__new__(cls)
+        made: Any
+        if issubclass(cls, tuple):
+            gone = set(type(self).names) | set(record_fields(cls) or ())
+            made = _restored_tuple(cls, kept)
+        else:
+            made = object.__new__(cls)
         for name, value in kept.items():
             if name not in gone:
                 object.__setattr__(made, name, value)
         return made
+
+
+def _restored_tuple(cls: Any, kept: Mapping[str, Any]) -> Any:
+    """A named tuple of its stored fields, with defaults for those that are new.
+
+    Raises:
+        StateError: a new field has no default.
+    """
+    fields = {**cls._field_defaults, **kept}
+    missing = [name for name in cls._fields if name not in fields]
+    if missing:
+        message = (
+            f"state holds values of class {cls.__module__}.{cls.__qualname__} without the fields"
+            f" {', '.join(missing)}, which have no default; give them defaults"
+        )
+        raise StateError(message)
+    return cls._make(fields[name] for name in cls._fields)
 
 
 def without_stand_ins(value: Any) -> Any:

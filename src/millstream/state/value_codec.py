@@ -32,6 +32,7 @@ from millstream.types.basic_types import (
 from millstream.types.composite_types import (
     CompositeTypeInfo,
     DataclassTypeInfo,
+    RecordClassTypeInfo,
     RowTypeInfo,
     is_slot,
 )
@@ -449,8 +450,8 @@ class _RecordCodec:
         return str(kind) if isinstance(kind, BasicTypeInfo) else ""
 
     def _attributes_of(self) -> int | None:
-        """How many fields of a dataclass are in its ``__dict__``; None if it has none."""
-        if not isinstance(self._kind, DataclassTypeInfo):
+        """How many fields of a class are in ``__dict__``; None if its instances have none."""
+        if not isinstance(self._kind, RecordClassTypeInfo):
             return None
         cls = self._kind.cls
         if not cls.__dictoffset__:
@@ -469,7 +470,7 @@ class _RecordCodec:
             by_name = sorted(order, key=self._names.__getitem__)
             alphabetic = row_class(tuple(sorted(names)))
             return [(row_class(names), order), (alphabetic, by_name), (Row, order), (tuple, order)]
-        if isinstance(self._kind, DataclassTypeInfo):
+        if isinstance(self._kind, RecordClassTypeInfo):
             return [(self._kind.cls, order)]
         return [(tuple, order)]
 
@@ -490,7 +491,7 @@ class _RecordCodec:
             "refused": (struct.error, ValueError, AttributeError),
             "make": self._makers,
         }
-        if isinstance(self._kind, DataclassTypeInfo):
+        if isinstance(self._kind, RecordClassTypeInfo):
             scope["create"] = self._kind.maker()
         scope |= {f"encode{n}": self._inner[n].encode for n in self._others}
         scope |= {f"decode{n}": self._inner[n].decode for n in self._others}
@@ -498,14 +499,14 @@ class _RecordCodec:
         source = "\n".join([*self._encoder(head[1]), *self._decoder(head[1], layout.size)])
         exec(source, scope)  # noqa: S102 - made of types
         made = _codec(scope["encode"], scope["decode"])
-        if isinstance(self._kind, DataclassTypeInfo) and pickles_itself(self._kind.cls):
+        if isinstance(self._kind, RecordClassTypeInfo) and pickles_itself(self._kind.cls):
             # What was typed before the class had such methods is read as that.
             return pickled(self._unpickle)._replace(decode=made.decode, decode_all=made.decode_all)
         return made
 
     def _makers_of(self) -> list[Callable[[Sequence[Any]], Any]]:
         """What makes a record of its fields in the order of the type, by form."""
-        if isinstance(self._kind, DataclassTypeInfo):
+        if isinstance(self._kind, RecordClassTypeInfo):
             make = self._kind.maker()
             return [lambda values: make(*values)]
         makers: list[Callable[[Sequence[Any]], Any]] = []
@@ -574,7 +575,7 @@ class _RecordCodec:
         if isinstance(self._kind, RowTypeInfo):
             lines += ["   if m == 0:", f"    return class0(({values},))"]
             lines += [f"   return make[m >> {bits}](({values},))"]
-        elif isinstance(self._kind, DataclassTypeInfo):
+        elif isinstance(self._kind, RecordClassTypeInfo):
             lines += [f"   return create({values})"]
         else:
             lines += [f"   return ({values},)"]
@@ -704,7 +705,7 @@ class _RecordCodec:
 
 
 def pickles_itself(cls: type) -> bool:
-    """Return whether a dataclass has methods of its own for pickling."""
+    """Return whether a dataclass or named tuple has methods of its own for pickling."""
     names = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
     methods = [vars(each).get(name) for each in cls.__mro__[:-1] for name in names]
     return any(method and method.__module__ != "dataclasses" for method in methods)

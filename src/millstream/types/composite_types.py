@@ -10,6 +10,7 @@ import dataclasses
 from abc import abstractmethod
 from itertools import chain
 from operator import attrgetter
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -278,7 +279,30 @@ class TupleTypeInfo(CompositeTypeInfo):
         return f"TupleTypeInfo({', '.join(map(str, self.types))})"
 
 
-class DataclassTypeInfo(CompositeTypeInfo):
+class RecordClassTypeInfo(CompositeTypeInfo):
+    """Base of types of the instances of exactly one class with named fields."""
+
+    def __init__(self, cls: type, names: Sequence[str], types: Sequence[TypeInformation]) -> None:
+        """Take the class, and the names and types of its fields in their order."""
+        super().__init__(names, types)
+        self.cls = cls
+
+    @abstractmethod
+    def maker(self) -> Callable[..., Any]:
+        """Return what makes an instance of the values of all fields, in their order."""
+
+    def _check_class(self, values: Sequence[Any]) -> None:
+        if not set(map(type, values)) <= {self.cls}:
+            for index, value in enumerate(values):
+                if type(value) is not self.cls:
+                    raise ColumnMismatchError(index, value, str(self))
+
+    def __str__(self) -> str:
+        """``DataclassTypeInfo<Flight>(origin: String, ...)``."""
+        return f"{type(self).__name__}<{self.cls.__qualname__}>({self._fields_text()})"
+
+
+class DataclassTypeInfo(RecordClassTypeInfo):
     """Instances of exactly one dataclass.
 
     They come back as they were: where the class computes fields or overrides ``__init__``, fields
@@ -287,8 +311,7 @@ class DataclassTypeInfo(CompositeTypeInfo):
 
     def __init__(self, cls: type, types: Sequence[TypeInformation]) -> None:
         """Take the class and the types of its fields, in their order."""
-        super().__init__([field.name for field in dataclasses.fields(cls)], types)
-        self.cls = cls
+        super().__init__(cls, record_fields(cls) or (), types)
         self._plain = _has_plain_init(cls)
         self._restore: Callable[..., object] | None = None
 
@@ -296,26 +319,49 @@ class DataclassTypeInfo(CompositeTypeInfo):
         return {**super().__getstate__(), "_restore": None}
 
     def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
-        if not set(map(type, values)) <= {self.cls}:
-            for index, value in enumerate(values):
-                if type(value) is not self.cls:
-                    raise ColumnMismatchError(index, value, str(self))
+        self._check_class(values)
         return [list(map(attrgetter(name), values)) for name in self._names]
 
     def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
         return list(map(self.maker(), *columns))
 
     def maker(self) -> Callable[..., Any]:
-        """What makes an instance of the values of all fields, in their order."""
         if self._plain:
             return self.cls
         if self._restore is None:
             self._restore = _restorer(self.cls, self._names)
         return self._restore
 
-    def __str__(self) -> str:
-        """``DataclassTypeInfo<Flight>(origin: String, ...)``."""
-        return f"DataclassTypeInfo<{self.cls.__qualname__}>({self._fields_text()})"
+
+class NamedTupleTypeInfo(RecordClassTypeInfo):
+    """Instances of exactly one ``NamedTuple`` class, restored without calling its ``__new__``."""
+
+    def __init__(self, cls: type, types: Sequence[TypeInformation]) -> None:
+        """Take the class and the types of its fields, in their order."""
+        super().__init__(cls, record_fields(cls) or (), types)
+
+    def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        self._check_class(values)
+        return self._transposed(values)
+
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        return list(map(self.maker(), *columns))
+
+    def maker(self) -> Callable[..., Any]:
+        cls: Any = self.cls
+        new = tuple.__new__
+        return lambda *values: new(cls, values)
+
+
+def record_fields(cls: object) -> tuple[str, ...] | None:
+    """Return the names of the fields of a dataclass or ``NamedTuple`` class; None for others."""
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    if isinstance(cls, type) and issubclass(cls, tuple):
+        names = getattr(cls, "_fields", None)
+        is_named = isinstance(names, tuple) and isinstance(getattr(cls, "_make", None), MethodType)
+        return names if is_named else None
+    return None
 
 
 def _has_plain_init(cls: type) -> bool:

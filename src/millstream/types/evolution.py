@@ -1,8 +1,8 @@
 """Schema evolution: which types may follow a recorded one, and the conversion of their values.
 
-Fields of rows and dataclasses are found by name; they may be added (with their default, or None),
-removed, moved and widened, also within lists, maps and tuples.  A conversion takes a value as it
-was stored and returns it as the new type has it.
+Fields of rows, dataclasses and named tuples are found by name; they may be added (with their
+default, or None), removed, moved and widened, also within lists, maps and tuples.  A conversion
+takes a value as it was stored and returns it as the new type has it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from millstream.types.columns import as_key
-from millstream.types.composite_types import CompositeTypeInfo, DataclassTypeInfo, RowTypeInfo
+from millstream.types.composite_types import (
+    CompositeTypeInfo,
+    DataclassTypeInfo,
+    NamedTupleTypeInfo,
+    RecordClassTypeInfo,
+    RowTypeInfo,
+)
 from millstream.types.recorded_types import recorded_type, text_of
 from millstream.types.row import Row, row_class
 from millstream.types.type_information import MapTypeInfo, TypeInformation
@@ -57,7 +63,8 @@ def conversion(
         stored: the type in the snapshot.
         declared: the type that the program has.
         moved: old name -> new name of classes, with their modules.
-        rebuild: values of recorded dataclasses are not instances of these, but have their fields.
+        rebuild: values of recorded dataclasses and named tuples are not instances of these, but
+            have their fields.
         always: that is so even if the types are equal.
 
     Returns:
@@ -126,7 +133,7 @@ class _Comparison:
 
 
 def _has_class(stored: RecordedType) -> bool:
-    """Return whether there are dataclasses in a recorded type."""
+    """Return whether there are dataclasses or named tuples in a recorded type."""
     if isinstance(stored, str):
         return False
     parts = [stored[part] for part in ("key", "value", "element") if part in stored]
@@ -154,13 +161,18 @@ def _fits_decimal(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 def _default(declared: CompositeTypeInfo, name: str, path: str) -> Callable[[], Any]:
     """What gives the value of a field that is new."""
-    if not isinstance(declared, DataclassTypeInfo):
+    if not isinstance(declared, RecordClassTypeInfo):
         return _none
-    field = next(each for each in dataclasses.fields(declared.cls) if each.name == name)
-    if field.default is not dataclasses.MISSING:
-        return partial(_same, field.default)
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory
+    if isinstance(declared, DataclassTypeInfo):
+        field = next(each for each in dataclasses.fields(declared.cls) if each.name == name)
+        if field.default is not dataclasses.MISSING:
+            return partial(_same, field.default)
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory
+    elif isinstance(declared, NamedTupleTypeInfo):
+        defaults: dict[str, Any] = getattr(declared.cls, "_field_defaults")  # noqa: B009 - of named tuples
+        if name in defaults:
+            return partial(_same, defaults[name])
     hint = get_type_hints(declared.cls).get(name)
     if get_origin(hint) in (Union, UnionType) and type(None) in get_args(hint):
         return _none
@@ -196,7 +208,7 @@ def _make_row(names: tuple[str, ...], values: list[Any], before: Any) -> Row:
 
 
 def _make_record(declared: CompositeTypeInfo, values: list[Any], before: Any) -> Any:
-    if isinstance(declared, DataclassTypeInfo) and type(before) is declared.cls:
+    if isinstance(declared, RecordClassTypeInfo) and type(before) is declared.cls:
         # It has pickled itself, maybe with more than its fields.
         pairs = zip(declared.get_field_names(), values, strict=True)
         if all(getattr(before, name) is value for name, value in pairs):

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.errors import ProgramError
-from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
+from millstream.types.composite_types import (
+    NamedTupleTypeInfo,
+    RecordClassTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,10 +93,11 @@ def column_of(type_info: TypeInformation, field: str | int | None) -> int | None
 
     None if the records have no such field, so that calling the function raises what it should.
     """
-    if isinstance(field, str) and isinstance(type_info, RowTypeInfo | DataclassTypeInfo):
+    if isinstance(field, str) and isinstance(type_info, RowTypeInfo | RecordClassTypeInfo):
         position = type_info.get_field_index(field)
         return position if position >= 0 else None
-    if isinstance(field, int) and isinstance(type_info, RowTypeInfo | TupleTypeInfo):
+    positional = RowTypeInfo | TupleTypeInfo | NamedTupleTypeInfo
+    if isinstance(field, int) and isinstance(type_info, positional):
         count = len(type_info.get_field_types())
         return field % count if -count <= field < count else None
     return None

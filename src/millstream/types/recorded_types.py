@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -23,8 +23,11 @@ from millstream.types.basic_types import (
 from millstream.types.composite_types import (
     CompositeTypeInfo,
     DataclassTypeInfo,
+    NamedTupleTypeInfo,
+    RecordClassTypeInfo,
     RowTypeInfo,
     TupleTypeInfo,
+    record_fields,
 )
 from millstream.types.type_information import (
     ArrowTypeInfo,
@@ -67,7 +70,9 @@ _COMPOSITES: Final[dict[type, str]] = {
     RowTypeInfo: "row",
     TupleTypeInfo: "tuple",
     DataclassTypeInfo: "dataclass",
+    NamedTupleTypeInfo: "named tuple",
 }
+_RECORD_CLASSES: Final = {"dataclass": DataclassTypeInfo, "named tuple": NamedTupleTypeInfo}
 
 
 def recorded_type(kind: TypeInformation) -> RecordedType:  # noqa: PLR0911 - a table
@@ -96,14 +101,14 @@ def _recorded_composite(kind: CompositeTypeInfo) -> RecordedType:
     pairs = zip(kind.get_field_names(), kind.get_field_types(), strict=True)
     fields = [{"name": name, "type": recorded_type(each)} for name, each in pairs]
     form: dict[str, Any] = {"type": _COMPOSITES[type(kind)], "fields": fields}
-    if isinstance(kind, DataclassTypeInfo):
+    if isinstance(kind, RecordClassTypeInfo):
         form["class"] = f"{kind.cls.__module__}.{kind.cls.__qualname__}"
     return form
 
 
 def type_of_record(
     recorded: RecordedType,
-    dataclass_as: Literal["class", "row", "tuple"] = "class",
+    record_as: Literal["class", "row", "tuple"] = "class",
     find: Callable[[str], type | None] | None = None,
 ) -> TypeInformation:
     """Return the type that was recorded.
@@ -112,9 +117,10 @@ def type_of_record(
 
     Args:
         recorded: as ``recorded_type`` returns it.
-        dataclass_as: what dataclasses are: their class, or a row or tuple of the recorded fields,
-            which needs no class.  One that is missing or has other fields by now is a row.
-        find: finds the class of a module and qualified name; left out, dataclasses are rows.
+        record_as: what dataclasses and named tuples are: their class, or a row or tuple of the
+            recorded fields, which needs no class.  One that is missing or has other fields by now
+            is a row.
+        find: finds the class of a module and qualified name; left out, these are rows.
 
     Raises:
         StateError: a later release may have written it.
@@ -127,32 +133,33 @@ def type_of_record(
     if form == "decimal":
         return DecimalTypeInfo(recorded["precision"], recorded["scale"])
     if form == "map":
-        parts = (type_of_record(recorded[part], dataclass_as, find) for part in ("key", "value"))
+        parts = (type_of_record(recorded[part], record_as, find) for part in ("key", "value"))
         return MapTypeInfo(*parts)
     if form in _SEQUENCES:
-        return _SEQUENCES[form](type_of_record(recorded["element"], dataclass_as, find))
+        return _SEQUENCES[form](type_of_record(recorded["element"], record_as, find))
     if form == "column":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded["arrow"])))
         return ArrowTypeInfo(schema.field(0).type)
     if form in _COMPOSITES.values():
-        return _composite(recorded, dataclass_as, find)
+        return _composite(recorded, record_as, find)
     raise _unknown(recorded)
 
 
 def _composite(
     recorded: dict[str, Any],
-    dataclass_as: Literal["class", "row", "tuple"],
+    record_as: Literal["class", "row", "tuple"],
     find: Callable[[str], type | None] | None,
 ) -> TypeInformation:
     names = [field["name"] for field in recorded["fields"]]
-    kinds = [type_of_record(field["type"], dataclass_as, find) for field in recorded["fields"]]
+    kinds = [type_of_record(field["type"], record_as, find) for field in recorded["fields"]]
     form = recorded["type"]
-    if form == "tuple" or (form == "dataclass" and dataclass_as == "tuple"):
+    if form == "tuple" or (form in _RECORD_CLASSES and record_as == "tuple"):
         return TupleTypeInfo(kinds)
-    if form == "dataclass" and dataclass_as == "class" and find is not None:
-        cls: Any = find(recorded["class"])
-        if dataclasses.is_dataclass(cls) and [f.name for f in dataclasses.fields(cls)] == names:
-            return DataclassTypeInfo(cast("type", cls), kinds)
+    if form in _RECORD_CLASSES and record_as == "class" and find is not None:
+        cls = find(recorded["class"])
+        is_dataclass = dataclasses.is_dataclass(cls)
+        if cls and record_fields(cls) == tuple(names) and is_dataclass == (form == "dataclass"):
+            return _RECORD_CLASSES[form](cls, kinds)
     return RowTypeInfo(kinds, names)
 
 

@@ -25,7 +25,13 @@ from millstream.types.basic_types import (
     TimestampTypeInfo,
     TimeTypeInfo,
 )
-from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
+from millstream.types.composite_types import (
+    DataclassTypeInfo,
+    NamedTupleTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    record_fields,
+)
 from millstream.types.row import Row, RowKind
 from millstream.types.type_information import (
     ArrowTypeInfo,
@@ -53,6 +59,7 @@ __all__ = [
     "InstantTypeInfo",
     "ListTypeInfo",
     "MapTypeInfo",
+    "NamedTupleTypeInfo",
     "ObjectArrayTypeInfo",
     "PickledBytesTypeInfo",
     "PrimitiveArrayTypeInfo",
@@ -70,6 +77,7 @@ __all__ = [
     "from_arrow_type",
     "infer_return_type",
     "infer_type",
+    "named_tuple_type",
 ]
 
 
@@ -148,19 +156,37 @@ def dataclass_type(cls: type) -> DataclassTypeInfo:
 
 
 def _dataclass(cls: type, outer: tuple[type, ...]) -> DataclassTypeInfo:
+    return DataclassTypeInfo(cls, _field_types(cls, "dataclass", outer))
+
+
+def named_tuple_type(cls: type) -> NamedTupleTypeInfo:
+    """The type of the instances of a ``NamedTuple`` class, by the annotations of its fields.
+
+    Fields whose annotation stands for no type are pickled, named tuples among them.
+
+    Raises:
+        ProgramError: it is no such class, has no fields, or its annotations do not resolve.
+    """
+    if dataclasses.is_dataclass(cls) or record_fields(cls) is None:
+        message = f"{cls!r} is not a NamedTuple class; derive it from typing.NamedTuple"
+        raise ProgramError(message)
+    return NamedTupleTypeInfo(cls, _field_types(cls, "named tuple", ()))
+
+
+def _field_types(cls: type, what: str, outer: tuple[type, ...]) -> list[TypeInformation]:
+    """The types of the fields of a class by their annotations; pickled where there is none."""
     try:
         hints = typing.get_type_hints(cls)
     except Exception as error:  # a name in a string annotation can raise anything
         message = (
-            f"the annotations of dataclass {cls.__qualname__} do not resolve ({error}); define the "
+            f"the annotations of {what} {cls.__qualname__} do not resolve ({error}); define the "
             "names they use at the top level of a module"
         )
         raise ProgramError(message) from error
-    kinds = [
-        _infer(hints[field.name], (*outer, cls)) or PickledBytesTypeInfo()
-        for field in dataclasses.fields(cls)
+    return [
+        _infer(hints.get(name), (*outer, cls)) or PickledBytesTypeInfo()
+        for name in record_fields(cls) or ()
     ]
-    return DataclassTypeInfo(cls, kinds)
 
 
 def _return_annotation(function: Callable[..., object]) -> object | None:
@@ -352,6 +378,17 @@ class Types:
             ProgramError: it is no dataclass, has no fields, or its annotations do not resolve.
         """
         return dataclass_type(dataclass)
+
+    @staticmethod
+    def NAMED_TUPLE(named_tuple: type) -> NamedTupleTypeInfo:
+        """Instances of a ``NamedTuple``; the types of its fields are read from its annotations.
+
+        A field whose annotation has no type, or is another ``NamedTuple``, is pickled.
+
+        Raises:
+            ProgramError: it is no such class, has no fields, or its annotations do not resolve.
+        """
+        return named_tuple_type(named_tuple)
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:

@@ -14,6 +14,7 @@ from millstream.types.basic_types import BasicTypeInfo
 from millstream.types.composite_types import (
     CompositeTypeInfo,
     DataclassTypeInfo,
+    NamedTupleTypeInfo,
     RowTypeInfo,
     TupleTypeInfo,
 )
@@ -104,6 +105,9 @@ def _of_composite(
     fields = kind.get_field_names()
     if isinstance(kind, DataclassTypeInfo):
         reads = [f"{name}.{field}" for field in fields]
+        return _of_fields(kind, name, {kind.cls}, reads, scope, new)
+    if isinstance(kind, NamedTupleTypeInfo):
+        reads = [f"{name}[{index}]" for index in range(len(fields))]
         return _of_fields(kind, name, {kind.cls}, reads, scope, new)
     # Rows with these names or none, and what is taken for a row by its positions.
     rows: set[type] = set()
