@@ -23,6 +23,7 @@
     │   └── MalformedRecordError        a record does not parse; names file and line
     ├── SinkError                       a sink cannot be written or committed
     │   └── PermanentSinkError          the target refuses for good: it would again
+    ├── SchemaRegistryError             a schema registry does not answer
     ├── RequirementsError               what python.requirements names cannot be installed
     ├── StateError                      state does not fit the program, or is used wrongly
     │   └── StateStoreError             the store on the local disk fails: run again
@@ -208,6 +209,10 @@ class PermanentSinkError(SinkError):
     then it ends.  Anything that may pass by itself (a server that is down, a disk that is full) is
     a plain ``SinkError``.
     """
+
+
+class SchemaRegistryError(MillstreamError):
+    """A schema registry does not answer, or not as one."""
 
 
 class RequirementsError(MillstreamError):

@@ -20,6 +20,7 @@ import millstream
 from millstream.configuration import flink_options
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
+from millstream.sql.catalog.formats import REGISTRY_PROPERTIES
 from millstream.sql.catalog.options import (
     IDLE_TIMEOUT,
     Options,
@@ -34,6 +35,11 @@ READ_OTHERWISE = {
     "sink.partition-commit.policy.class",
     "sink.partition-commit.policy.class.parameters",
     "json.encode.decimal-as-plain-number",
+    *(
+        f"{name}.{key}"
+        for name in ("avro-confluent", "debezium-avro-confluent")
+        for key in (*REGISTRY_PROPERTIES, "subject")
+    ),
 }
 
 

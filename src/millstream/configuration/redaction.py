@@ -15,7 +15,7 @@ REDACTED: Final = "******"
 #: (``GlobalConfiguration.isSensitive``), and those of Kafka's and PostgreSQL's clients.
 _KEY: Final = re.compile(
     r"password|passwd|passphrase|secret|token|credential|jaas|oauthbearer\.config|"
-    r"(api|access|account|private|service)[-_.]?key|keystore\.key|\.pem\b|auth-params|basic-auth|"
+    r"(api|access|account|private|service)[-_.]?key|keystore\.key|\.pem\b|auth-params|basic[-.]auth|"
     r"http-headers",
     re.IGNORECASE,
 )

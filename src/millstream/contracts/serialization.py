@@ -68,6 +68,13 @@ class SerializationSchema(ABC):
         del batch
         return None
 
+    def validate(self) -> None:
+        """Check, when a job is submitted, that records can be written; by default nothing.
+
+        Raises:
+            MillstreamError: they cannot.
+        """
+
 
 class DeserializationSchema(ABC):
     """Makes records from the bytes of messages.  Instances are pickled to the workers."""

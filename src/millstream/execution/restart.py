@@ -94,6 +94,7 @@ _RECOVERY: Final[dict[type[BaseException], Recovery]] = {
     # A server, a machine, a disk or a network comes back, or somebody sees to it.
     errors.SourceError: Recovery.MAY_HELP,
     errors.SinkError: Recovery.MAY_HELP,
+    errors.SchemaRegistryError: Recovery.MAY_HELP,
     errors.DirectoryError: Recovery.MAY_HELP,
     errors.ObjectStoreError: Recovery.MAY_HELP,
     errors.StateStoreError: Recovery.MAY_HELP,

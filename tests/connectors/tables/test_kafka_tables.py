@@ -63,7 +63,7 @@ def test_rows_go_into_a_topic_and_come_back(broker: Broker, tmp_path: Path, kind
     [
         (
             "'topic' = 't'",
-            "needs the option 'format'. It has avro, canal-json, csv, debezium-json,",
+            "needs the option 'format'. It has avro, avro-confluent, canal-json, csv, debezium-",
         ),
         ("'topic' = 't', 'format' = 'jsn'", "has no format 'jsn'. Did you mean 'json'?"),
         ("'format' = 'json'", "needs either 'topic' or 'topic-pattern' to be read."),

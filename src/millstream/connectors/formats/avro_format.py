@@ -276,11 +276,14 @@ _LOGICAL: Final[dict[type, tuple[str | None, ...]]] = {
 }
 
 
-def avro_schema_of(row: lt.RowType, *, legacy: bool, logical: bool = True) -> Any:
+def avro_schema_of(
+    row: lt.RowType, *, legacy: bool, logical: bool = True, name: str = "record"
+) -> Any:
     """The schema of rows, as fastavro wants it.
 
     Args:
         row: the rows.
+        name: of the record.
         legacy: whether TIMESTAMP is written as instants in milliseconds alone.
         logical: whether logical types are named, and absent fields are NULL: for files, which
             others read.
@@ -288,12 +291,18 @@ def avro_schema_of(row: lt.RowType, *, legacy: bool, logical: bool = True) -> An
     Raises:
         ValidationError: Avro holds no values of a type.
     """
+    return parsed_avro_schema(
+        json.dumps(avro_json_of(row, legacy=legacy, logical=logical, name=name))
+    )
+
+
+def avro_json_of(row: lt.RowType, *, legacy: bool, logical: bool = True, name: str) -> Any:
+    """The schema of rows as JSON has it; arguments and errors as of ``avro_schema_of``."""
     try:
-        schema = _schema(row, "record", legacy=legacy, logical=logical)
+        return _schema(row, name, legacy=legacy, logical=logical)
     except ValidationError as error:
         message = f"the format 'avro': {error}"
         raise ValidationError(message) from error
-    return parsed_avro_schema(json.dumps(schema))
 
 
 def _schema(kind: lt.LogicalType, name: str, *, legacy: bool, logical: bool) -> Any:
@@ -357,7 +366,11 @@ def _instant(kind: lt.TimestampType | lt.LocalZonedTimestampType, *, legacy: boo
     most = _MILLIS if legacy else _MICROS
     is_zoned = isinstance(kind, lt.LocalZonedTimestampType)
     if kind.precision > most or (legacy and is_zoned):
-        hint = " (set 'avro.timestamp_mapping.legacy' = 'false')" if legacy else ""
+        hint = (
+            " (set the option 'timestamp_mapping.legacy' of the format to 'false')"
+            if legacy
+            else ""
+        )
         message = f"Avro does not support {kind.as_summary_string()}{hint}."
         raise ValidationError(message)
     name = "timestamp-millis" if kind.precision <= _MILLIS else "timestamp-micros"
@@ -378,6 +391,20 @@ def _collect(schema: Any, known: dict[str, Any]) -> None:
             _collect(schema.get(part), known)
         if isinstance(schema.get("type"), dict | list):
             _collect(schema["type"], known)
+
+
+def misfit(schema: Any, row: lt.RowType) -> str | None:
+    """Return why records of a schema are no rows of a table; None: they are.
+
+    Args:
+        schema: that of the writer, parsed or not.
+        row: the table; it reads fields by their names.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return "the Avro schema is not that of records"
+    known: dict[str, Any] = {}
+    _collect(schema, known)
+    return next(_misfits(schema, row, "", known), None)
 
 
 def _misfits(schema: Any, kind: lt.LogicalType, name: str, known: dict[str, Any]) -> Iterator[str]:
@@ -695,12 +722,8 @@ class AvroTableFormat(AvroBlocks):
 
     def check_written(self, path: str, schema: Any) -> None:
         """Refuse a file whose records do not fit; raises SourceError."""
-        known: dict[str, Any] = {}
-        if not isinstance(schema, dict) or schema.get("type") != "record":
-            message = f"{path!r}: its Avro schema is not that of records"
-            raise SourceError(message)
-        _collect(schema, known)
-        for wrong in _misfits(schema, self.row, "", known):
+        wrong = misfit(schema, self.row)
+        if wrong is not None:
             message = f"{path!r} does not fit the table: {wrong}"
             raise SourceError(message)
 

@@ -44,22 +44,27 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 
-def _decoded(message: bytes, schema: Any, owner: str) -> dict[str, Any]:
+def decoded(message: bytes, schema: Any, owner: str, reader: Any = None) -> dict[str, Any]:
     """Return the one Avro record that a message holds in its binary form.
 
     Args:
         message: its bytes.
         schema: as ``parsed_avro_schema`` gives it.
         owner: whose schema it is, for the error.
+        reader: the schema that the record is converted to; None: none.
 
     Raises:
         ValueError: it is none, or bytes follow it.
     """
     import fastavro
+    from fastavro.read import SchemaResolutionError
 
     stream = io.BytesIO(message)
     try:
-        record: Any = fastavro.schemaless_reader(stream, schema, None)
+        record: Any = fastavro.schemaless_reader(stream, schema, reader)
+    except SchemaResolutionError as error:
+        reason = f"the schema of its writer does not fit the reader's schema: {error}"
+        raise ValueError(reason) from error
     except (EOFError, IndexError, KeyError, StopIteration, TypeError) as error:
         reason = f"it is not an Avro record of the {owner}: {error!r}"
         raise ValueError(reason) from error
@@ -107,7 +112,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
             return None
 
     def _decode(self, message: bytes) -> dict[str, Any]:
-        return _decoded(message, self._parsed, "schema")
+        return decoded(message, self._parsed, "schema")
 
 
 class AvroRowSerializationSchema(SerializationSchema):
@@ -155,7 +160,7 @@ class AvroRowDecoder(RowDecoder):
         super().__init__(row)
         self._schema = avro_schema_of(row, legacy=legacy, logical=False)
         self._fields: list[tuple[str, Callable[[Any], Any]]] | None = None
-        self._blocks = _MessageBlocks(row)
+        self._blocks = MessageBlocks(row)
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         return self._blocks.read(messages)
@@ -169,7 +174,7 @@ class AvroRowDecoder(RowDecoder):
             return []
         if self._fields is None:
             self._fields = [(each.name, value_reader(each.type)) for each in self.row.fields]
-        record = _decoded(message, self._schema, "table")
+        record = decoded(message, self._schema, "table")
         return [(INSERT, [read(record[name]) for name, read in self._fields])]
 
 
@@ -210,7 +215,7 @@ class _UnreadableError(Exception):
     """A message is not what is read here."""
 
 
-class _MessageBlocks:
+class MessageBlocks:
     """Reads blocks of messages.
 
     Args:

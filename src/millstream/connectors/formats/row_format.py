@@ -103,6 +103,13 @@ class RowEncoder(ABC):
     ) -> Sequence[bytes | None]:
         """A message per row; ``kinds`` None: all are inserts.  Raises ValueError."""
 
+    def validate(self) -> None:
+        """Check, when a job is submitted, that rows can be written; by default nothing.
+
+        Raises:
+            MillstreamError: they cannot.
+        """
+
 
 def arrow_schema(row: lt.RowType) -> pa.Schema:
     """The columns of a row."""

@@ -27,7 +27,7 @@ from millstream.connectors.kafka.source import (
 )
 from millstream.contracts.serialization import SerializationSchema
 from millstream.contracts.source import SourceBatch
-from millstream.errors import ConfigurationError, PermanentSinkError
+from millstream.errors import ConfigurationError, PermanentSinkError, SchemaRegistryError
 from millstream.types.composite_types import RowTypeInfo
 from millstream.types.row import Row, with_kind_column
 
@@ -125,6 +125,12 @@ class KafkaRecordSerializationSchema:
         """Start building."""
         return KafkaRecordSerializationSchemaBuilder()
 
+    def validate(self) -> None:
+        """Check, when a job is submitted, that records can be written; raises as the schemas."""
+        for each in (self._key, self._value):
+            if isinstance(each, SerializationSchema):
+                each.validate()
+
     def messages(self, batch: Batch) -> dict[str, Messages]:
         """Topic -> messages.
 
@@ -173,6 +179,8 @@ class KafkaRecordSerializationSchema:
         value: object = None
         try:
             return [function(value := each) for each in records]
+        except SchemaRegistryError:
+            raise  # it may answer later, and the record is fine
         except Exception as error:
             where = f" for topic {self.topic!r}" if self.topic is not None else ""
             message = (
@@ -491,6 +499,12 @@ class TableMessages(KafkaRecordSerializationSchema):
         self._metadata = metadata or {}
         self._upsert, self._compact = upsert, compact
         self._allowed = allowed
+
+    def validate(self) -> None:
+        """Check that the formats can write rows; raises as they do."""
+        for each in (self._key_encoder, self._encoder):
+            if each is not None:
+                each.validate()
 
     def messages(self, batch: Batch) -> dict[str, Messages]:
         columns, kinds = batch.arrow, batch.row_kinds

@@ -114,6 +114,7 @@ class KafkaSink(Sink):
         Raises:
             ConfigurationError: a property is unknown, or its value is not accepted.
             SinkError: the brokers do not answer, or lack the topic.
+            MillstreamError: the serializer cannot write, such as one that registers a schema.
         """
         topic = self.serializer.topic
         transactional = self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
@@ -122,6 +123,7 @@ class KafkaSink(Sink):
             python_client_options(self.properties)  # raises if it could not commit
         cluster = KafkaCluster(self.properties, SinkError, str(self))
         cluster.require_topics([] if topic is None else [topic])
+        self.serializer.validate()
 
     def validate_configuration(self, configuration: Configuration) -> None:
         """Check that a prepared transaction outlives an outage.

@@ -15,6 +15,10 @@ from millstream.connectors.formats.avro_messages import (
     AvroRowDeserializationSchema,
     AvroRowSerializationSchema,
 )
+from millstream.connectors.formats.registry_avro import (
+    ConfluentRegistryAvroDeserializationSchema,
+    ConfluentRegistryAvroSerializationSchema,
+)
 
 if TYPE_CHECKING:
     from millstream.connectors.formats.file_format import BulkWriterFactory
@@ -26,6 +30,8 @@ __all__ = [
     "AvroRowDeserializationSchema",
     "AvroRowSerializationSchema",
     "AvroSchema",
+    "ConfluentRegistryAvroDeserializationSchema",
+    "ConfluentRegistryAvroSerializationSchema",
     "GenericRecordAvroTypeInfo",
 ]
 

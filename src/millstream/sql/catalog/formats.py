@@ -15,11 +15,18 @@ from millstream.connectors.formats.avro_messages import AvroRowDecoder, AvroRowE
 from millstream.connectors.formats.csv_format import single_character
 from millstream.connectors.formats.csv_messages import CsvRowDecoder, CsvRowEncoder, CsvTableOptions
 from millstream.connectors.formats.json_messages import JsonOptions, JsonRowDecoder, JsonRowEncoder
+from millstream.connectors.formats.registry_avro import (
+    DebeziumAvroDecoder,
+    DebeziumAvroEncoder,
+    RegistryAvroDecoder,
+    RegistryAvroEncoder,
+)
 from millstream.connectors.formats.row_format import RawDecoder, RawEncoder
+from millstream.connectors.formats.schema_registry import SchemaRegistryClient
 from millstream.entry_points import Extensions
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY
-from millstream.sql.catalog.options import Option, boolean, choice, text
+from millstream.sql.catalog.options import Option, boolean, choice, mapping, text
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -135,6 +142,62 @@ def _debezium_encoder(row: RowType, options: Mapping[str, Any]) -> RowEncoder:
     return change_json.DebeziumEncoder(row, _json_options(options))
 
 
+#: Options of a registry -> Confluent's names of them.
+REGISTRY_PROPERTIES: Final = {
+    "ssl.keystore.location": "schema.registry.ssl.keystore.location",
+    "ssl.keystore.password": "schema.registry.ssl.keystore.password",
+    "ssl.truststore.location": "schema.registry.ssl.truststore.location",
+    "ssl.truststore.password": "schema.registry.ssl.truststore.password",
+    "basic-auth.credentials-source": "basic.auth.credentials.source",
+    "basic-auth.user-info": "basic.auth.user.info",
+    "bearer-auth.credentials-source": "bearer.auth.credentials.source",
+    "bearer-auth.token": "bearer.auth.token",
+}
+_TOPIC_NAME: Final = "topic-name"
+#: Where schemas are registered if no subject is given; ``{topic}`` and ``{record}`` are names.
+_SUBJECTS: Final = {
+    _TOPIC_NAME: "{topic}-{part}",
+    "record-name": "{record}",
+    "topic-record-name": "{topic}-{record}",
+}
+_SUBJECT: Final = "subject"
+
+
+def _registry_options(*, url_required: bool = True) -> tuple[Option, ...]:
+    """The options of a registry, as Flink's; the strategy of subjects is Confluent's."""
+    return (
+        text("url", required=url_required),
+        text(_SUBJECT),
+        choice("subject-name-strategy", tuple(_SUBJECTS), _TOPIC_NAME),
+        text("schema"),
+        *map(text, REGISTRY_PROPERTIES),
+        mapping("properties"),
+    )
+
+
+def _registry(options: Mapping[str, Any]) -> SchemaRegistryClient:
+    properties = dict(options["properties"])
+    for key, name in REGISTRY_PROPERTIES.items():
+        if options[key] is not None:
+            properties[name] = options[key]
+    return SchemaRegistryClient(options["url"], properties)
+
+
+def _subject(options: Mapping[str, Any]) -> str:
+    subject: str | None = options[_SUBJECT]
+    if subject is None:
+        message = (
+            "the option 'subject' is required to write; only a Kafka table with a single topic has "
+            "a default"
+        )
+        raise ValidationError(message)
+    return subject
+
+
+def _registry_avro(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"subject": _subject(options), "legacy": _avro_legacy(options)}
+
+
 @dataclass(frozen=True)
 class Format:
     """A format of messages: its options, what it reads and writes.
@@ -226,6 +289,24 @@ MAXWELL_JSON: Final = Format(
     ALL_CHANGES,
     change_json.MaxwellDecoder.known,
 )
+_AVRO_CONFLUENT: Final = (*_registry_options(), boolean("timestamp_mapping.legacy", default=True))
+AVRO_CONFLUENT: Final = Format(
+    _AVRO_CONFLUENT,
+    lambda row, options, _: RegistryAvroDecoder(row, _registry(options), options["schema"]),
+    lambda row, options: RegistryAvroEncoder(
+        row, _registry(options), schema=options["schema"], **_registry_avro(options)
+    ),
+)
+DEBEZIUM_AVRO_CONFLUENT: Final = Format(
+    _AVRO_CONFLUENT,
+    lambda row, options, _: DebeziumAvroDecoder(row, _registry(options), options["schema"]),
+    lambda row, options: DebeziumAvroEncoder(
+        row, _registry(options), schema=options["schema"], **_registry_avro(options)
+    ),
+    ALL_CHANGES,
+)
+#: Formats whose messages may hold line breaks, so that files of lines cannot hold them.
+BINARY_FORMATS: Final = frozenset({"avro-confluent", "debezium-avro-confluent"})
 #: By the names that tables have for them.
 FORMATS: Final[Extensions[Format]] = Extensions(
     "millstream.formats",
@@ -235,6 +316,8 @@ FORMATS: Final[Extensions[Format]] = Extensions(
         "csv": f"{__name__}:CSV",
         "raw": f"{__name__}:RAW",
         "avro": f"{__name__}:AVRO",
+        "avro-confluent": f"{__name__}:AVRO_CONFLUENT",
+        "debezium-avro-confluent": f"{__name__}:DEBEZIUM_AVRO_CONFLUENT",
         "debezium-json": f"{__name__}:DEBEZIUM_JSON",
         "canal-json": f"{__name__}:CANAL_JSON",
         "maxwell-json": f"{__name__}:MAXWELL_JSON",
@@ -246,10 +329,11 @@ FORMATS: Final[Extensions[Format]] = Extensions(
 class ChosenFormat:
     """The format of a table's messages, or of a part of them."""
 
-    def __init__(self, owner: str, name: str, prefix: str) -> None:
+    def __init__(self, owner: str, name: str, prefix: str, topic: str | None = None) -> None:
         self._owner = owner
         self.name = name
         self._prefix = prefix
+        self._topic = topic
         self._format = FORMATS[name]
         #: Its options as a table has them.
         self.known = tuple(
@@ -304,11 +388,19 @@ class ChosenFormat:
             each.key: options[f"{self._prefix}{self.name}.{each.key}"]
             for each in self._format.options
         }
+        if self._topic is not None and found.get(_SUBJECT, "") is None:
+            named = _SUBJECTS[found["subject-name-strategy"]]
+            part = "key" if self._prefix == "key." else "value"
+            found[_SUBJECT] = named.replace("{part}", part).replace("{topic}", self._topic)
         return found
 
 
 def chosen_format(
-    owner: str, given: Mapping[str, str], part: str = "", among: Sequence[str] = ()
+    owner: str,
+    given: Mapping[str, str],
+    part: str = "",
+    among: Sequence[str] = (),
+    topic: str | None = None,
 ) -> ChosenFormat | None:
     """The format that a table's options name; None: they name none.
 
@@ -317,6 +409,7 @@ def chosen_format(
         given: the table's options.
         part: ``key``, ``value``, or empty for ``format``.
         among: those that the connector takes for messages, if it has others; empty: all.
+        topic: the only one that the table is written to, of which subjects of schemas are named.
 
     Raises:
         ValidationError: there is no such format.
@@ -329,7 +422,7 @@ def chosen_format(
         there = listed(sorted(FORMATS))
         message = f"{owner} has no format '{name}'.{did_you_mean(name, FORMATS)} It has {there}."
         raise ValidationError(message)
-    return ChosenFormat(owner, name, f"{part}." if part else "")
+    return ChosenFormat(owner, name, f"{part}." if part else "", topic)
 
 
 def known_options(given: Mapping[str, str]) -> list[Option]:

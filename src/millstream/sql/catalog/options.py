@@ -221,11 +221,18 @@ class Option:
     required: bool = False
     #: The values that it may have, if they are few.
     choices: tuple[str, ...] = ()
+    #: Whether its value is a map; an entry may be an option that begins with the key and a dot.
+    is_map: bool = False
 
 
 def text(key: str, default: str | None = None, *, required: bool = False) -> Option:
     """An option that is a text."""
     return Option(key, str, default, required)
+
+
+def mapping(key: str) -> Option:
+    """An option that is a map: ``'k' = 'a:1,b:2'``, or ``'k.a' = '1'`` for an entry."""
+    return Option(key, option.parse_map, is_map=True)
 
 
 def integer(key: str, default: int | None = None) -> Option:
@@ -288,7 +295,7 @@ class Options:
         self.owner = owner
         self.given = given
         self._known = {option.key: option for option in known}
-        self.prefixes = tuple(prefixes)
+        self.prefixes = (*prefixes, *(f"{each.key}." for each in known if each.is_map))
         for key in given:
             if key not in self._known and not key.startswith(self.prefixes or ("\0",)):
                 self._check_unapplied(key)
@@ -318,6 +325,8 @@ class Options:
 
     def _parsed(self, key: str) -> Any:
         option = self._known[key]
+        if option.is_map:
+            return self._map(option)
         if key not in self.given:
             return option.default
         try:
@@ -325,6 +334,10 @@ class Options:
         except (MillstreamError, ValueError) as error:
             message = f"{self.owner}: invalid value for option '{key}': {error}"
             raise ValidationError(message) from error
+
+    def _map(self, option: Option) -> dict[str, str]:
+        whole = option.parse(self.given[option.key]) if option.key in self.given else {}
+        return {**whole, **self.under(f"{option.key}.")}
 
     def __getitem__(self, key: str) -> Any:
         """The value of an option, or its default."""

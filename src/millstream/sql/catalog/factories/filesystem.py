@@ -44,7 +44,12 @@ from millstream.sql.catalog.connectors import (
     TableSink,
     TableSource,
 )
-from millstream.sql.catalog.formats import FORMATS, chosen_format, csv_table_options
+from millstream.sql.catalog.formats import (
+    BINARY_FORMATS,
+    FORMATS,
+    chosen_format,
+    csv_table_options,
+)
 from millstream.sql.catalog.options import (
     IDLE_TIMEOUT,
     Option,
@@ -245,7 +250,7 @@ _METADATA: Final[dict[str, lt.LogicalType]] = {
 
 def _messages() -> list[str]:
     """Formats of messages: a line is one, but of CSV, whose values may have several lines."""
-    return [each for each in FORMATS if each not in FILE_FORMATS]
+    return [each for each in FORMATS if each not in FILE_FORMATS and each not in BINARY_FORMATS]
 
 
 def _options(context: FactoryContext) -> Options:

@@ -238,9 +238,11 @@ class _Layout:
 def _layout(context: FactoryContext) -> _Layout:
     upsert = context.table.options["connector"] == "upsert-kafka"
     owner, given = context.owner, context.options
-    whole = None if upsert else chosen_format(owner, given)
-    value = chosen_format(owner, given, "value")
-    key = chosen_format(owner, given, "key")
+    named = given.get("topic", "").strip("; ")
+    topic = named if named and ";" not in named else None
+    whole = None if upsert else chosen_format(owner, given, topic=topic)
+    value = chosen_format(owner, given, "value", topic=topic)
+    key = chosen_format(owner, given, "key", topic=topic)
     if whole is not None and value is not None:
         message = f"{owner} takes either 'format' or 'value.format'."
         raise ValidationError(message)
