@@ -11,7 +11,7 @@ from millstream.configuration.flink_options import accept
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.time import Duration
 from millstream.types.type_information import TypeInformation, check_type_argument
-from millstream.types.value_check import compile_check, misfit
+from millstream.types.value_check import compile_check, compile_setter, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -354,6 +354,20 @@ def check_of(kind: object, what: str) -> tuple[Callable[[Any], bool], Callable[[
         return None
     fits = compile_check(kind)
     return None if fits is None else (fits, partial(_refuse, kind, what))
+
+
+def setter(
+    kind: TypeInformation, what: str, keyed: object, values: dict[Any, Any]
+) -> Callable[[Any], None]:
+    """A function that checks one value and stores it under the current key.
+
+    Args:
+        kind: the type that was declared.
+        what: what is written, for the message.
+        keyed: has the current key in ``cache_key``.
+        values: by key.
+    """
+    return compile_setter(kind)(keyed, values, partial(_refuse, kind, what))
 
 
 def _refuse(kind: TypeInformation, what: str, value: object) -> None:

@@ -397,7 +397,7 @@ class KeyContext(ABC):
 
     def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:
         """``store_key`` of many keys at once."""
-        numbers = _as_ints(keys)
+        numbers = as_ints(keys)
         if numbers is not None:
             groups = key_groups_of_ints(numbers, self.max_parallelism)
             return _names_of_ints(groups, index, numbers, None)
@@ -410,9 +410,10 @@ class KeyContext(ABC):
 
         Args:
             index: of the state.
-            numbers: the keys, in the order of unsigned numbers, which is that of the names of a
-                key group.
+            numbers: the keys.
         """
+        # Unsigned numbers have the order of the names of a key group.
+        numbers = np.sort(numbers.view(np.uint64)).view(np.int64)
         groups = key_groups_of_ints(numbers, self.max_parallelism)
         order = np.argsort(groups.astype(np.uint16), kind="stable")  # of 16 bits, in linear time
         ordered = numbers[order]
@@ -422,7 +423,7 @@ class KeyContext(ABC):
         self, index: int, keys: list[CacheKey], number: int
     ) -> tuple[list[CacheKey], list[bytes]]:
         """The keys in the order of their names in the store, and these, a number behind each."""
-        numbers = _as_ints(keys)
+        numbers = as_ints(keys)
         if numbers is not None:
             groups = key_groups_of_ints(numbers, self.max_parallelism)
             order = np.lexsort((numbers.view(np.uint64), groups))
@@ -485,7 +486,7 @@ class KeyContext(ABC):
         """The number of the state called ``name``; a new one if the store does not know it."""
 
 
-def _as_ints(keys: list[CacheKey]) -> NDArray[np.int64] | None:
+def as_ints(keys: list[CacheKey]) -> NDArray[np.int64] | None:
     """The keys, if all are numbers of 64 bits."""
     if keys and set(map(type, keys)) == {int}:
         with contextlib.suppress(OverflowError):

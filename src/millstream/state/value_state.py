@@ -6,16 +6,14 @@ The store is read only for keys that were neither prefetched nor used before.
 from __future__ import annotations
 
 from abc import abstractmethod
-from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
-
-import numpy as np
 
 from millstream.functions.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
     check_of,
+    setter,
     writer,
 )
 from millstream.functions.functions import KeyedStateStore
@@ -27,11 +25,13 @@ from millstream.functions.handles import (
     ValueState,
 )
 from millstream.state.key_codec import CacheKey
+from millstream.state.key_context import as_ints
 from millstream.state.value_codec import PICKLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from millstream.functions.descriptors import (
@@ -264,119 +264,36 @@ class CachedValues(Generations[_K]):
         self.measure([content for _, content in puts[before : before + 32]])
 
 
-#: Up to so many keys are sorted whenever somebody asks how many there are.
-_FEW: Final = 4_096
-#: So many changes are listed before they are sorted unasked.
-_MOST_LISTED: Final = 65_536
-_SOME: Final = 200
-_SMALLEST: Final = -(2**63)
-_LARGEST: Final = 2**63 - 1
-
-
-class ChangedNumbers:
-    """Numbers of 64 bits, each once.
-
-    Invariant: what is held is ``_sorted``, in the order of unsigned numbers, without repetitions,
-    and ``_listed``, which may repeat itself and what is sorted.
-    """
-
-    __slots__ = ("_listed", "_sorted", "note")
-
-    def __init__(self) -> None:
-        self._listed = array("q")
-        self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
-        #: Adds a number; an OverflowError says that it has more than 64 bits.  Stays the same.
-        self.note: Callable[[int], None] = self._listed.append
-
-    @property
-    def roughly(self) -> int:
-        """How many there are; of many no less than half of them."""
-        if len(self._sorted) < _FEW or len(self._listed) >= len(self._sorted):
-            self._sort()
-        return len(self._sorted)
-
-    def __len__(self) -> int:
-        self._sort()
-        return len(self._sorted)
-
-    def keep_short(self) -> None:
-        """Take no more memory than a few times what single numbers would."""
-        if len(self._listed) > max(_MOST_LISTED, len(self._sorted)):
-            self._sort()
-
-    def some(self) -> list[int]:
-        """A few hundred of them, from all over."""
-        self._sort()
-        step = max(1, len(self._sorted) // _SOME)
-        found: list[int] = self._sorted[::step].view(np.int64).tolist()
-        return found
-
-    def count(self, numbers: list[int]) -> int:
-        """How many of some numbers, of any size, are among these."""
-        self._sort()
-        fitting = [number for number in numbers if _SMALLEST <= number <= _LARGEST]
-        wanted = np.array(fitting, np.int64).view(np.uint64)
-        return int(np.isin(wanted, self._sorted).sum())
-
-    def take(self, most: int | None = None) -> NDArray[np.int64]:
-        """Remove all or at most so many, in the order of unsigned numbers."""
-        if most is None or len(self._sorted) < most:
-            self._sort()
-        stop = len(self._sorted) if most is None else most
-        taken, self._sorted = self._sorted[:stop], self._sorted[stop:]
-        return taken.view(np.int64)
-
-    def clear(self) -> None:
-        """Remove all."""
-        del self._listed[:]
-        self._sorted = self._sorted[:0]
-
-    def _sort(self) -> None:
-        if not self._listed:
-            return
-        every = np.concatenate([self._sorted, np.array(self._listed).view(np.uint64)])
-        del self._listed[:]  # the list stays the same
-        every.sort()
-        is_first = np.empty(len(every), np.bool_)
-        is_first[0] = True
-        np.not_equal(every[1:], every[:-1], out=is_first[1:])
-        self._sorted = every[is_first]
-
-
 #: How many values stay in memory between epochs, and of which types.
 _MOST_KEPT: Final = 200_000
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
-    """One value per key; in the cache None where the store has none.
+    """One value per key; None where there is none.
 
-    Invariant: a key whose value in ``cache`` differs from the store's is in ``dirty`` or, if it is
-    a number of 64 bits, in ``numbers``.
+    Invariant: a value that differs from the store's, or may, is in ``changed``, which takes
+    precedence over ``cache``: a change is one entry of one table, and so is the next access to it.
+    ``changed`` stays the same object.
     """
 
-    __slots__ = ("numbers",)
+    __slots__ = ("changed",)
 
     def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(keyed, descriptor)
-        self.numbers = ChangedNumbers()
+        self.changed: dict[CacheKey, Any] = {}
 
     def value(self) -> Any:
+        key = self.keyed.cache_key
+        if key in self.changed:
+            return self.changed[key]
         try:
-            return self.cache[self.keyed.cache_key]
+            return self.cache[key]
         except KeyError:
-            return self.read(self.keyed.cache_key)
+            return self.read(key)
 
     def update(self, value: Any) -> None:
-        key = self.keyed.cache_key
-        self.cache[key] = value
-        if key.__class__ is int:
-            try:
-                self.numbers.note(key)
-            except OverflowError:
-                self.dirty.add(key)
-        else:
-            self.dirty.add(key)
+        self.changed[self.keyed.cache_key] = value
 
     def all_decoded(self, keys: list[CacheKey], stored: list[bytes | None]) -> Iterable[Any]:
         del keys
@@ -387,79 +304,54 @@ class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
 
     @property
     def changes(self) -> int:
-        return len(self.dirty) + self.numbers.roughly
+        return len(self.changed)
 
     def changed_among(self, keys: list[CacheKey]) -> int:
-        others = super().changed_among(keys)
-        return others + self.numbers.count([key for key in keys if type(key) is int])
-
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        self.numbers.keep_short()
-        super().prefetch(keys)
+        return sum(map(self.changed.__contains__, keys))
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        others = list(self.dirty)
-        self.watch([*others, *self.numbers.some()])
-        self.dirty.clear()
-        self._add(others, puts, deletes)
-        self._add_numbers(self.numbers.take(), puts, deletes)
+        keys = list(self.changed)
+        self.watch(keys)
+        self.cache.update(self.changed)
+        self.changed.clear()
+        self._add(keys, puts, deletes)
 
     def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        numbers = self.numbers.take(most)
-        if len(numbers):
-            self._add_numbers(numbers, puts, deletes)
-        else:
-            super().flush_some(most, puts, deletes)
+        # From the end: keys that change often come early after a snapshot, and wait for the next.
+        take = self.changed.popitem
+        some = dict(take() for _ in range(min(most, len(self.changed))))
+        self.cache.update(some)
+        self._add(list(some), puts, deletes)
 
-    def _add_numbers(self, numbers: NDArray[np.int64], puts: Puts, deletes: list[bytes]) -> None:
-        """``_add`` of keys that are numbers, in the order of their names in the store."""
-        if not len(numbers):
-            return
+    def _add(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
+        numbers = as_ints(keys)
+        if numbers is None or not self._add_numbers(numbers, puts):
+            super()._add(keys, puts, deletes)
+
+    def _add_numbers(self, numbers: NDArray[np.int64], puts: Puts) -> bool:
+        """``_add`` of keys that are numbers, in the order of their names in the store.
+
+        Returns:
+            Whether it was done; it is not if there is a value to be deleted.
+        """
         keys, names = self.keyed.names_of_numbers(self.index, numbers)
         values = [*map(self.cache.__getitem__, keys)]
         if type(None) in set(map(type, values)):  # ``None in`` asks values: arrays do not say
-            self._add(cast("list[CacheKey]", keys), puts, deletes)
-            return
+            return False
         contents = self.codec.encode_all(values)
         self.measure(contents)
         puts.extend(zip(names, contents, strict=True))
+        return True
 
     def forget(self) -> None:
         super().forget()
-        self.numbers.clear()
+        self.changed.clear()
 
     def end_epoch(self) -> None:
         # Values that nobody can change in place stay what the store holds, so the next epoch need
         # not read them again if it goes on from this one's snapshot.
         if len(self.cache) > _MOST_KEPT or not _PLAIN.issuperset(map(type, self.cache.values())):
             self.cache.clear()
-
-    def checked_update(
-        self, fits: Callable[[Any], bool], refuse: Callable[[Any], None]
-    ) -> Callable[[Any], None]:
-        """``update`` for values that are checked first, in one call: it is in the hot loop.
-
-        Args:
-            fits: whether a value may be written.
-            refuse: raises for one that does not fit, if it really does not.
-        """
-        # These stay the same objects.
-        keyed, note, add = self.keyed, self.numbers.note, self.dirty.add
-
-        def update(value: Any) -> None:
-            if not fits(value):
-                refuse(value)
-            key = keyed.cache_key
-            self.cache[key] = value
-            if key.__class__ is int:
-                try:
-                    note(key)
-                except OverflowError:
-                    add(key)
-            else:
-                add(key)
-
-        return update
 
     def clear(self) -> None:
         self.update(None)
@@ -568,9 +460,8 @@ class _TypedValue(ValueState[Any]):
 
     def __init__(self, inner: ValueState[Any], descriptor: Any) -> None:
         what = f"state {descriptor.name!r}"
-        check = check_of(descriptor.type_info, what)
-        if check is not None and isinstance(inner, KeyedValueState):
-            update = inner.checked_update(*check)
+        if isinstance(inner, KeyedValueState):
+            update = setter(descriptor.type_info, what, inner.keyed, inner.changed)
         else:
             update = writer(descriptor.type_info, what, inner.update)
         _set(self, value=inner.value, clear=inner.clear, update=update)

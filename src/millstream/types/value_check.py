@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.types.basic_types import BasicTypeInfo
 from millstream.types.composite_types import (
@@ -31,6 +31,21 @@ if TYPE_CHECKING:
     from millstream.types.type_information import TypeInformation
 
 
+#: Given what has the current key in ``cache_key``, the values by key, and what takes a value that
+#: the predicate refuses and returns if it fits after all.
+MakeSetter: TypeAlias = (
+    "Callable[[object, dict[Any, Any], Callable[[Any], None]], Callable[[Any], None]]"
+)
+_SETTER: Final = """
+def make(keyed, values, refuse):
+    def update(v):
+        if not (v is None or {}):
+            refuse(v)
+        values[keyed.cache_key] = v
+    return update
+"""
+#: Python compares numbers of so few bits much faster than others.
+_QUICK_BITS: Final = 30
 _BITS: Final = {"Byte": 7, "Short": 15, "Integer": 31, "Long": 63}
 _CLASSES: Final = {
     "String": "str",
@@ -52,6 +67,19 @@ def compile_check(kind: TypeInformation) -> Callable[[object], bool] | None:
     text = _expression(kind, "v", scope, map(str, itertools.count()))
     predicate: Callable[[object], bool] = eval(f"lambda v: v is None or {text}", scope)  # noqa: S307 - made of types
     return predicate
+
+
+def compile_setter(kind: TypeInformation) -> MakeSetter:
+    """Make what makes a function that stores a value if the predicate of its type is true.
+
+    It is one function for check and store: a call per value costs as much as either.
+    """
+    scope: dict[str, Any] = {}
+    text = _expression(kind, "v", scope, map(str, itertools.count()))
+    # Compiled as code of this file: an error that passes through it is located in the program.
+    exec(compile(_SETTER.format(text), __file__, "exec"), scope)  # noqa: S102 - made of types
+    made: MakeSetter = scope["make"]
+    return made
 
 
 def is_quick(kind: TypeInformation) -> bool:
@@ -96,7 +124,10 @@ def _of_basic(kind: str, name: str) -> str:
     bits = _BITS.get(kind)
     if bits is None:
         return f"{name}.__class__ is {_CLASSES[kind]}"
-    return f"{name}.__class__ is int and {-(2**bits)} <= {name} < {2**bits}"
+    fits = f"{-(2**bits)} <= {name} < {2**bits}"
+    if bits > _QUICK_BITS:
+        fits = f"({-(2**_QUICK_BITS)} < {name} < {2**_QUICK_BITS} or {fits})"
+    return f"{name}.__class__ is int and {fits}"
 
 
 def _of_composite(
