@@ -293,15 +293,15 @@ def test_backoff() -> None:
         again(0)
 
 
-@pytest.mark.parametrize("result", [None, 5])
-def test_what_is_no_list(result: Any) -> None:
+@pytest.mark.parametrize(("result", "rule"), [(None, "cannot be none"), (5, "of list type")])
+def test_what_is_no_list(result: Any, rule: str) -> None:
     class Wrong(AsyncFunction[int, int]):
         async def async_invoke(self, value: int) -> Any:
             return result
 
     with (
         harness(Wrong()) as operator,
-        pytest.raises(ProgramError, match="must return a list of records"),
+        pytest.raises(ProgramError, match=f"{rule}.* must return a list of records"),
     ):
         process(operator, [(1, 0)])
 

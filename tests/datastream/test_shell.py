@@ -34,4 +34,4 @@ def test_a_prompt_has_environments_and_names(tmp_path: Path) -> None:
     assert "s_env: a StreamExecutionEnvironment" in done.stdout
     assert "Rowtime" in done.stdout
     written = [each.read_text() for each in (tmp_path / "out").iterdir()]
-    assert "".join(written) == '1,"hi"\n'
+    assert "".join(written) == "1,hi\n"

@@ -256,7 +256,7 @@ def test_tables_with_credentials_that_are_options(
         )
     tables.execute_sql("INSERT INTO t SELECT id * 10, name FROM s").wait()
     found = {key: content for key, content in visible(s3_server, bucket).items() if "out/" in key}
-    assert sorted(b"".join(found.values()).splitlines()) == [b'10,"a"', b'20,"b"']
+    assert sorted(b"".join(found.values()).splitlines()) == [b"10,a", b"20,b"]
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
 

@@ -331,7 +331,7 @@ def test_statements_of_a_set_become_ends_of_the_program(
     stream = env.to_data_stream(env.from_path("people").select(col("id")))
     assert [tuple(row) for row in collected(stream, tmp_path / "stream")] == [(1,)]
     written = [each.read_text() for each in (tmp_path / "out").iterdir() if each.is_file()]
-    assert [each.strip() for each in written] == ['1,"ann"']
+    assert [each.strip() for each in written] == ["1,ann"]
 
 
 def test_options_have_names_of_their_own(env: TableEnvironment) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -129,9 +129,24 @@ def decimal_text(value: Decimal) -> str:
     return format(value, "f")
 
 
+#: Rounds no DECIMAL.
+_EXACT: Final = Context(prec=76)
+
+
 def double_text(value: float) -> str:
     """A DOUBLE as Java writes it: ``1.0``, ``1.0E7``, ``1.0E-4``, ``NaN``, ``Infinity``."""
     return _java_text(value, repr(value))
+
+
+def short_decimal_text(value: Decimal, *, scientific: bool) -> str:
+    """Return a DECIMAL without zeros at its end, as Jackson writes it.
+
+    Args:
+        value: the number.
+        scientific: whether an exponent is written where Java's ``toString`` has one: ``3E+2``.
+    """
+    short = value.normalize(_EXACT)
+    return str(short) if scientific else format(short, "f")
 
 
 def to_float32(value: float | Decimal) -> float:

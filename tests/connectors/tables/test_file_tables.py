@@ -165,6 +165,30 @@ def test_values_of_csv_are_java_s(tmp_path: Path) -> None:
             changelog(env, f"SELECT * FROM {name}", tmp_path)
 
 
+def test_files_of_csv_are_flink_s(tmp_path: Path) -> None:
+    """Compare with the lines that Flink 2.3 writes for the same statement."""
+    env = environment(1)
+    columns = """a INT, b STRING, c STRING, d DOUBLE, e DECIMAL(10, 2), f TIMESTAMP(3), g BYTES,
+        h TIMESTAMP_LTZ(3), i TIME, j ARRAY<STRING>"""
+    table(env, "t", columns, tmp_path / "out", "csv")
+    insert(
+        env,
+        """INSERT INTO t VALUES
+        (1, 'hi', 'hello world', 1.5, 1.05, TIMESTAMP '2024-01-01 01:02:03', X'4142',
+            TO_TIMESTAMP_LTZ(0, 3), TIME '01:02:03', ARRAY['a', 'b']),
+        (2, '', CAST(NULL AS STRING), 1e20, 300, TIMESTAMP '2024-01-01 01:02:03.5',
+            CAST(NULL AS BYTES), CAST(NULL AS TIMESTAMP_LTZ(3)), TIME '01:02:00', ARRAY['a b']),
+        (3, '+a', 'q"q', 1.0E-5, 3, CAST(NULL AS TIMESTAMP(3)), X'',
+            CAST(NULL AS TIMESTAMP_LTZ(3)), CAST(NULL AS TIME), CAST(NULL AS ARRAY<STRING>))""",
+    )
+    zoned = '"1970-01-01 00:00:00Z"'
+    assert _written(tmp_path / "out")["."] == [
+        f'1,hi,"hello world",1.5,1.05,"2024-01-01 01:02:03",QUI=,{zoned},01:02:03,a;b',
+        '2,,,1.0E20,3E+2,"2024-01-01 01:02:03.5",,,01:02:00,"a b"',
+        '3,"+a","q""q",1.0E-5,3,,,,,',
+    ]
+
+
 def test_values_of_csv_that_do_not_fit_are_null_if_errors_are_ignored(tmp_path: Path) -> None:
     env = environment(1)
     data = tmp_path / "data"
@@ -229,7 +253,7 @@ def test_partitions_are_directories(tmp_path: Path, kind: str) -> None:
         "k=__DEFAULT_PARTITION__/dt=__DEFAULT_PARTITION__",
         "k=ü%25/dt=2024-01-03",
     }
-    line = {"csv": '1,"x"', "json": '{"n":1,"v":"x"}'}[kind]
+    line = {"csv": "1,x", "json": '{"n":1,"v":"x"}'}[kind]
     assert line in written["k=a%2Fb%3Dc/dt=2024-01-02"]
     query = "SELECT CAST(dt AS STRING), n, k, v FROM t"
     # As in Flink, the empty text is NULL when it comes back.

@@ -412,6 +412,41 @@ def test_csv_nulls_and_errors() -> None:
     assert rows(tabs, b"1\tx") == [(0, (1, "x"))]
 
 
+@pytest.mark.parametrize(
+    ("options", "row", "line"),
+    [
+        ({}, ("1234567890123456789012345", "a.b"), b'"1234567890123456789012345",a.b'),
+        ({}, ("123456789012345678901234", "#"), b'123456789012345678901234,"#"'),
+        ({}, ("a\\b", "~"), b'"a\\b",~'),
+        ({"field_delimiter": "|"}, ("a_b", "p;q"), b'"a_b"|"p;q"'),
+        (
+            {"field_delimiter": ";", "quote_character": "'"},
+            ("a:b", "a<b"),
+            b"'a:b';a<b",
+        ),
+        ({"escape_character": "\\"}, ('p"q', "a\\b"), b'"p""q","a\\\\b"'),
+    ],
+)
+def test_texts_that_might_need_quotes_are_in_quotes_in_csv(
+    options: dict[str, Any], row: tuple[str, ...], line: bytes
+) -> None:
+    columns = "a STRING, b STRING"
+    assert encoded(codec("csv", columns, read=False, **options), row) == [line]
+    assert rows(codec("csv", columns, **options), line) == [(0, row)]
+
+
+def test_numbers_of_csv_are_without_quotes() -> None:
+    columns = "a DECIMAL(10, 2), b DECIMAL(20, 10), c FLOAT, d DOUBLE, e BOOLEAN, f INT"
+    row = (Decimal("300.00"), Decimal("0.0000001"), 1.100000023841858, 123456789.125, True, -5)
+    (line,) = encoded(codec("csv", columns, read=False, field_delimiter="|"), row)
+    assert line == b"3E+2|1E-7|1.1|1.23456789125E8|true|-5"
+    plain = codec("csv", columns, read=False, write_bigdecimal_in_scientific_notation="false")
+    (line,) = encoded(plain, row)
+    assert line == b"300,0.0000001,1.1,1.23456789125E8,true,-5"
+    (line,) = encoded(codec("csv", "a DOUBLE, b INT", read=False, field_delimiter="."), (1.5, 2))
+    assert line == b'"1.5".2'  # else it would be read back as something else
+
+
 def test_decimals_of_avro_have_all_their_digits() -> None:
     columns = "a DECIMAL(38, 10), b ARRAY<DECIMAL(38, 38)>"
     row = (

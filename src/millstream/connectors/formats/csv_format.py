@@ -8,11 +8,11 @@ by counting quotes from the last cut on.
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -39,9 +39,10 @@ from millstream.connectors.formats.line_format import (
 )
 from millstream.connectors.formats.row_format import named_values
 from millstream.errors import ConfigurationError, PermanentSinkError, SourceError
+from millstream.types.text_values import double_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -457,6 +458,8 @@ class CsvFormat(SchemaFormat, LineFormat):
 
 #: Delimiters that no number, boolean or time has in its text.
 _PLAIN_DELIMITERS: Final = ",;|\t"
+#: Characters of a text; longer ones are in quotes if ``early`` is set.
+_LONGEST_CHECKED: Final = 24
 
 
 @dataclass(frozen=True)
@@ -477,9 +480,21 @@ class CsvText:
     comments: bool = False
     #: Whether the empty text is in quotes.
     quotes_empty: bool = False
+    #: Whether texts that might need quotes are in quotes, as Flink writes them, without an exact
+    #: look: long ones, and those with a character up to the last of those with a meaning.
+    early: bool = False
 
     @cached_property
     def special(self) -> str:
+        """A regular expression of the texts that are in quotes."""
+        if not self.early or self.quote is None:
+            return self._exact
+        last = max(ord(char) for char in (self.delimiter, self.quote or "\n"))
+        escape = re.escape(self.escape or "\\")
+        return rf"{self._exact}|[\x00-\x{last:02x}{escape}]|^(?s:.{{{_LONGEST_CHECKED + 1},}})"
+
+    @cached_property
+    def _exact(self) -> str:
         """A regular expression of what cannot stand without quotes."""
         given = [self.delimiter, self.quote, self.escape, "\r", "\n"]
         special = "[" + "".join(re.escape(char) for char in given if char) + "]"
@@ -490,6 +505,10 @@ class CsvText:
     @cached_property
     def _is_special(self) -> Callable[[str], object]:
         return re.compile(self.special).search
+
+    @cached_property
+    def _is_exactly_special(self) -> Callable[[str], object]:
+        return re.compile(self._exact).search
 
     def checked(self) -> CsvText:
         """Return this; raises ConfigurationError if two characters with a meaning are the same."""
@@ -517,13 +536,22 @@ class CsvText:
             text = self.array_delimiter.join(map(self._plain, value))
         else:
             text = self._plain(value)
-        return self._quoted(text) if self._is_special(text) else text
+        bare = isinstance(value, bool | int | float | Decimal)
+        needed = (self._is_exactly_special if bare else self._is_special)(text)
+        return self._quoted(text) if needed else text
+
+    @property
+    def _before_quote(self) -> str:
+        """What goes before a quote within quotes; Flink's escape character is for itself."""
+        return (None if self.early else self.escape) or str(self.quote)
 
     def _plain(self, value: object) -> str:
         if isinstance(value, bool):
             return "true" if value else "false"
         if value is None:
             return self.null
+        if isinstance(value, float) and self.early:
+            return double_text(value)
         nested = isinstance(value, dict | list | tuple | set | bytes)
         return json_text(value) if nested else str(value)
 
@@ -534,16 +562,24 @@ class CsvText:
         if escape is not None:
             text = text.replace(escape, escape * 2)
             if quote is not None:
-                return f"{quote}{text.replace(quote, escape + quote)}{quote}"
+                return f"{quote}{text.replace(quote, self._before_quote + quote)}{quote}"
             escaped = text.replace(self.delimiter, escape + self.delimiter)
             if not re.search(r"[\r\n]", escaped) and escaped != self.null:
                 return escaped
         message = f"the value {text!r:.100} needs quotes, which are disabled"
         raise ValueError(message)
 
-    def lines(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Records as ``line`` has them, made by column; raises ValueError."""
-        first, *others = map(self._cells, columns)
+    def lines(self, columns: Sequence[pa.Array], bare: Collection[int] = ()) -> pa.Array:
+        """Records as ``line`` has them, made by column; raises ValueError.
+
+        Args:
+            columns: the values, or their texts.
+            bare: indices of the columns whose texts are numbers.
+        """
+        first, *others = [
+            self._bare(column) if number in bare else self._cells(column)
+            for number, column in enumerate(columns)
+        ]
         if self.quote is not None:
             needed = pc.starts_with(first, "#")
             if not others:
@@ -559,14 +595,26 @@ class CsvText:
         if not plain or self.quote is None:
             return pa.array(list(map(self.cell, column.to_pylist())), pa.string())
         texts = column.cast(pa.string())
+        if _is_bare(column.type):
+            return self._bare(texts)
         needed = pc.match_substring_regex(texts, self.special)
         return pc.fill_null(self._quoted_where(needed, texts), self.null)
 
-    def column(self, texts: pa.Array, name: str, *, strings: bool) -> pa.Array:
-        """The cells of a column, from its texts; ``strings``: all of them are in quotes."""
+    def _bare(self, texts: pa.Array) -> pa.Array:
+        """The cells of a column of numbers or booleans, from its texts."""
+        if self.quote is None:
+            return pa.array([self.cell(text) for text in texts.to_pylist()], pa.string())
+        needed = pc.match_substring_regex(texts, self._exact)
+        return pc.fill_null(self._quoted_where(needed, texts), self.null)
+
+    def column(self, texts: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+        """Return the cells of a column of this type, from its texts."""
         if self.quote is None:
             return pc.fill_null(self._without_quotes(texts, name), self.null)
-        needed = None if strings else pc.match_substring_regex(texts, self.special)
+        if _is_bare(kind):
+            return self._bare(texts)
+        every = not self.early and (_is_nested(kind) or pa.types.is_string(kind))
+        needed = None if every else pc.match_substring_regex(texts, self.special)
         return pc.fill_null(self._quoted_where(needed, texts), self.null)
 
     def _quoted_where(self, needed: pa.Array | None, texts: pa.Array) -> pa.Array:
@@ -576,7 +624,7 @@ class CsvText:
         quote, escape, escaped = self.quote, self.escape, texts
         if escape is not None:
             escaped = pc.replace_substring(escaped, escape, f"{escape}{escape}")
-        escaped = pc.replace_substring(escaped, quote, f"{escape or quote}{quote}")
+        escaped = pc.replace_substring(escaped, quote, f"{self._before_quote}{quote}")
         quoted = pc.binary_join_element_wise(quote, escaped, quote, "")
         return quoted if needed is None else pc.if_else(needed, quoted, texts)
 
@@ -617,8 +665,7 @@ class CsvWriterFactory(BulkWriterFactory):
         escape: see ``CsvText``.
         line_separator: after a record.
         comments: see ``CsvText``.
-        as_java: whether bytes are base64 as it stands, and numbers that are none as Java has
-            them, ``NaN`` and ``-Infinity``; else bytes are JSON text.
+        early: see ``CsvText``.
     """
 
     extension = ".csv"
@@ -635,15 +682,21 @@ class CsvWriterFactory(BulkWriterFactory):
         escape: str | None = None,
         line_separator: str = "\n",
         comments: bool = False,
-        as_java: bool = False,
+        early: bool = False,
     ) -> None:
         self.header = header
         self.text = CsvText(
-            delimiter, quote, escape, null_text, None, line_separator, comments, quotes_empty=True
+            delimiter,
+            quote,
+            escape,
+            null_text,
+            line_delimiter=line_separator,
+            comments=comments,
+            quotes_empty=True,
+            early=early,
         )
         self.array_separator = array_separator
         self.array_separators = array_separators or {}
-        self.as_java = as_java
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
         schema, text = type_info.arrow_schema, self.text
@@ -652,7 +705,7 @@ class CsvWriterFactory(BulkWriterFactory):
         plain = (
             (text.quote, text.escape, text.null, text.line_delimiter) == ('"', None, "", "\n")
             and text.delimiter in _PLAIN_DELIMITERS
-            and not (self.as_java and any(map(_has_java_texts, schema.types)))
+            and not text.early
         )
         return (_ArrowWriter if plain else _TextWriter)(stream, self, schema)
 
@@ -670,11 +723,7 @@ class _ColumnWriter(BulkWriter):
         self._schema = schema
 
     def _as_text(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        if self._options.as_java and _has_java_texts(field.type):
-            column = _java_texts(column)
-            if not pa.types.is_list(field.type):
-                return column
-        elif not _is_nested(field.type):
+        if not _is_nested(field.type):
             return column.cast(pa.string())
         separator = self._options.separator_of(field.name)
         if separator is not None and pa.types.is_list(field.type):
@@ -750,7 +799,7 @@ class _TextWriter(_ColumnWriter):
         self._text = text = options.text
         if options.header:
             names = pa.array(schema.names, pa.string())
-            line = text.column(names, "the header", strings=True)
+            line = text.column(names, "the header", names.type)
             stream.write(f"{text.delimiter.join(line.to_pylist())}{text.line_delimiter}".encode())
 
     def write(self, batch: Batch) -> None:
@@ -761,7 +810,7 @@ class _TextWriter(_ColumnWriter):
             text.column(
                 self._as_text(column, field),
                 field.name,
-                strings=_is_nested(field.type) or pa.types.is_string(field.type),
+                field.type,
             )
             for column, field in zip(batch.arrow, self._schema, strict=True)
         ]
@@ -815,27 +864,14 @@ class _RowWriter(BulkWriter):
         pass
 
 
-def _has_java_texts(kind: pa.DataType) -> bool:
-    """Return whether the texts of values are not those that Arrow makes, with ``as_java``."""
-    if pa.types.is_list(kind):
-        return _has_java_texts(kind.value_type)
-    return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
-
-
-def _java_texts(column: pa.Array) -> pa.Array:
-    if pa.types.is_list(column.type):
-        texts = [
-            None if each.as_py() is None else _java_texts(each.values).to_pylist()
-            for each in column
-        ]
-        return pa.array(texts, pa.list_(pa.string()))
-    if pa.types.is_binary(column.type):
-        values = column.to_pylist()
-        texts = [None if v is None else base64.b64encode(v).decode("ascii") for v in values]
-        return pa.array(texts, pa.string())
-    texts = column.cast(pa.string())
-    texts = pc.replace_substring_regex(texts, "^-?nan$", "NaN")
-    return pc.replace_substring_regex(texts, "^(-?)inf$", r"\1Infinity")
+def _is_bare(kind: pa.DataType) -> bool:
+    """Return whether values are in quotes only where they cannot stand without."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
 
 
 def _is_nested(kind: Any) -> bool:

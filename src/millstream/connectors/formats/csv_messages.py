@@ -48,7 +48,7 @@ from millstream.connectors.formats.texts import (
 from millstream.contracts.serialization import NO_RECORD, SerializationSchema
 from millstream.errors import ConfigurationError, ValidationError
 from millstream.types import logical_types as lt
-from millstream.types.text_values import double_text, float_text
+from millstream.types.text_values import double_text, float_text, short_decimal_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -196,14 +196,14 @@ class CsvRowSerializationSchema(SerializationSchema):
         type_info: TypeInformation | None = None,
     ) -> None:
         self._type = type_info
-        self._text = text or CsvText(delimiter)
+        self._text = text or CsvText(delimiter, early=True)
 
     class Builder:
         """Builds a CsvRowSerializationSchema, as PyFlink's."""
 
         def __init__(self, type_info: TypeInformation) -> None:
             self._type = type_of_schema(type_info)
-            self._text = CsvText(array_delimiter=_ARRAY_DELIMITER)
+            self._text = CsvText(array_delimiter=_ARRAY_DELIMITER, early=True)
 
         def set_field_delimiter(self, c: str) -> Self:
             """Set what is between values: one character."""
@@ -253,13 +253,13 @@ class CsvRowSerializationSchema(SerializationSchema):
         record = named_values(element) if self._type is None else with_names(element, self._type)
         return self._text.line(record.values()).encode()
 
-    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
-        """All lines, values in the order of the columns."""
+    def serialize_columns(self, batch: pa.RecordBatch, bare: Collection[int] = ()) -> list[bytes]:
+        """All lines, values in the order of the columns; ``bare``: see ``CsvText.lines``."""
         if self._type is not None:
             names = columns_of(self._type).names
             if set(names) == set(batch.schema.names):
                 batch = batch.select(names)
-        made: list[bytes] = self._text.lines(batch.columns).cast(pa.binary()).to_pylist()
+        made: list[bytes] = self._text.lines(batch.columns, bare).cast(pa.binary()).to_pylist()
         return made
 
 
@@ -278,6 +278,8 @@ class CsvTableOptions:
     comments: bool = False
     ignore_parse_errors: bool = False
     ignore_trailing_unmappable: bool = False
+    #: Whether decimals may be written with an exponent.
+    scientific_decimals: bool = True
 
     def reading(self, names: Sequence[str], *, null_in_quotes: bool) -> CsvOptions:
         """How lines of these columns are read."""
@@ -296,7 +298,9 @@ class CsvTableOptions:
     def writing(self) -> CsvText:
         """How lines are written."""
         null = self.null or ""
-        text = CsvText(self.delimiter, self.quote, self.escape, null, self.array_delimiter)
+        text = CsvText(
+            self.delimiter, self.quote, self.escape, null, self.array_delimiter, early=True
+        )
         return text.checked()
 
 
@@ -438,18 +442,23 @@ class CsvRowEncoder(RowEncoder):
     def __init__(self, row: lt.RowType, options: CsvTableOptions) -> None:
         super().__init__(row)
         self._lines = CsvRowSerializationSchema(text=options.writing(), type_info=text_columns(row))
+        self._scientific = options.scientific_decimals
+        kinds = enumerate(row.children)
+        self._bare = frozenset(number for number, kind in kinds if isinstance(kind, _BARE))
 
     def encode(
         self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None
     ) -> Sequence[bytes | None]:
         del kinds
         pairs = zip(columns.columns, self.row.children, strict=True)
-        texts = [_shown_column(column, kind) for column, kind in pairs]
+        texts = [_shown_column(column, kind, scientific=self._scientific) for column, kind in pairs]
         return self._lines.serialize_columns(
-            pa.RecordBatch.from_arrays(texts, names=list(self.row.names))
+            pa.RecordBatch.from_arrays(texts, names=list(self.row.names)), self._bare
         )
 
 
+#: Of columns that are texts here: numbers, which never stand in quotes.
+_BARE = (lt.FloatType, lt.DoubleType, lt.DecimalType)
 _SHOWN = (
     lt.TimestampType,
     lt.LocalZonedTimestampType,
@@ -458,25 +467,32 @@ _SHOWN = (
     lt.VarBinaryType,
     lt.FloatType,
     lt.DoubleType,
+    lt.DecimalType,
 )
 
 
-def _shown_column(column: pa.Array, kind: lt.LogicalType) -> pa.Array:
+def _shown_column(column: pa.Array, kind: lt.LogicalType, *, scientific: bool) -> pa.Array:
     if isinstance(kind, _SHOWN):
-        return pa.array([_shown(value, kind) for value in column.to_pylist()])
+        return pa.array(
+            [_shown(value, kind, scientific=scientific) for value in column.to_pylist()],
+            pa.string(),
+        )
     if isinstance(kind, lt.ArrayType) and isinstance(kind.element, _SHOWN):
         rows = [
-            None if value is None else [_shown(each, kind.element) for each in value]
+            None
+            if value is None
+            else [_shown(each, kind.element, scientific=scientific) for each in value]
             for value in column.to_pylist()
         ]
         return pa.array(rows, pa.list_(pa.string()))
     return column
 
 
-def _shown(value: Any, kind: lt.LogicalType) -> str | None:
-
+def _shown(value: Any, kind: lt.LogicalType, *, scientific: bool) -> str | None:
     if value is None:
         return None
+    if isinstance(kind, lt.DecimalType):
+        return short_decimal_text(value, scientific=scientific)
     if isinstance(kind, lt.TimeType):
         return time_text(value)
     if isinstance(kind, lt.FloatType | lt.DoubleType):

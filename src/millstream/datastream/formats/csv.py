@@ -342,6 +342,7 @@ class CsvBulkWriters:
             escape=schema.escape_char,
             line_separator=schema.line_separator,
             comments=schema.allow_comments,
+            early=True,
         )
 
 

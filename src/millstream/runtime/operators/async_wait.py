@@ -277,6 +277,10 @@ def _checked(result: object) -> Iterable[Any]:
     if isinstance(result, Row):
         refuse_row(result)
     if not isinstance(result, Iterable):
-        message = f"async_invoke() and timeout() must return a list of records, not {result!r:.100}"
+        rule = "cannot be none" if result is None else "should be of list type"
+        message = (
+            f"The result of AsyncFunction {rule}: async_invoke() and timeout() must return a list "
+            f"of records, not {result!r:.100}"
+        )
         raise ProgramError(message)
     return result

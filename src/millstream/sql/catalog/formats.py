@@ -83,6 +83,7 @@ def _csv_options(options: Mapping[str, Any]) -> CsvTableOptions:
         comments=options["allow-comments"],
         ignore_parse_errors=options["ignore-parse-errors"],
         ignore_trailing_unmappable=options["ignore-trailing-unmappable"],
+        scientific_decimals=options["write-bigdecimal-in-scientific-notation"],
     )
 
 
@@ -233,6 +234,7 @@ CSV: Final = Format(
         text("field-delimiter", ","),
         text("quote-character"),
         boolean("disable-quote-character", default=False),
+        boolean("write-bigdecimal-in-scientific-notation", default=True),
         text("escape-character"),
         text("null-literal"),
         text("array-element-delimiter", ";"),

@@ -167,12 +167,6 @@ _FORMATS: Final[dict[str, tuple[UnappliedOption, ...]]] = {
             "fail-on-missing-columns", "boolean", "false", "columns that a line lacks are NULL"
         ),
         _refused("trim-spaces", "boolean", "false", "use TRIM(column)"),
-        _refused(
-            "write-bigdecimal-in-scientific-notation",
-            "boolean",
-            "true",
-            "cast the column to STRING for another form",
-        ),
     ),
     "json": (
         _ignored("decode.json-parser.enabled", "boolean", "true", "there is one parser of JSON"),

@@ -26,7 +26,6 @@ from millstream.connectors.files.partitions import (
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
 from millstream.connectors.formats.avro_format import AvroTableFormat, AvroTableWriterFactory
-from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.formats.csv_messages import CsvTableFormat
 from millstream.connectors.formats.json_messages import JsonRowDecoder
 from millstream.connectors.formats.line_format import MessageLines, MessageLinesWriterFactory
@@ -301,20 +300,10 @@ def _writer(row: lt.RowType, chosen: ChosenFormat | None, options: Options) -> B
     if chosen is None:
         return _WRITERS[options["format"]](row, options)
     encoder = chosen.encoder(row, options)
-    if chosen.name != "csv":
-        extension = ".jsonl" if chosen.name.endswith("json") else ".txt"
-        return MessageLinesWriterFactory(encoder, extension)
-    given = csv_table_options(chosen, options)
-    return CsvWriterFactory(
-        header=False,
-        delimiter=given.delimiter,
-        quote=given.quote,
-        escape=given.escape,
-        null_text=given.null or "",
-        array_separator=given.array_delimiter,
-        comments=given.comments,
-        as_java=True,
+    extension = (
+        ".csv" if chosen.name == "csv" else ".jsonl" if chosen.name.endswith("json") else ".txt"
     )
+    return MessageLinesWriterFactory(encoder, extension)
 
 
 def _avro_format(row: lt.RowType, options: Options) -> FileFormat:
