@@ -474,8 +474,12 @@ class KeyContext(ABC):
         """Return whether there is anything that ``prefetch`` could read."""
 
     @abstractmethod
-    def prefetch(self, keys: list[object]) -> None:
-        """Read the values of ``keys`` in one go per state, for those not in memory yet."""
+    def prefetch(self, keys: list[object]) -> list[CacheKey]:
+        """Read the values of ``keys`` in one go per state, for those not in memory yet.
+
+        Returns:
+            What each of them is looked up by, as ``cache_keys`` does.
+        """
 
     @abstractmethod
     def write_through(self, puts: Puts, deletes: list[bytes]) -> None:

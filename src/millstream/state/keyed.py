@@ -407,8 +407,9 @@ class KeyedState(KeyContext, HandleStore):
         """The handle of a state that was made; None if there is none of that name."""
         return self._handles.get(name)
 
-    def prefetch(self, keys: list[object]) -> None:
-        wanted = set(self.cache_keys(keys))
+    def prefetch(self, keys: list[object]) -> list[CacheKey]:
+        short = self.cache_keys(keys)
+        wanted = set(short)
         self.make_room(len(wanted))
         try:
             for state in self._states.values():
@@ -419,6 +420,7 @@ class KeyedState(KeyContext, HandleStore):
                 f" {MISSING_CLASS_ADVICE}"
             )
             raise StateError(message) from error
+        return short
 
     def keys_of(self, descriptor: StateDescriptor) -> Iterator[object]:
         """Yield each key that has a state, once, as the current key; in no order of use to people.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, RestoreContext
+    from millstream.state.key_codec import CacheKey
     from millstream.types.types import TypeInformation
 
 
@@ -302,14 +303,17 @@ class KeyedOperator(FunctionOperator):
             raise self._of_operator(error) from error
         super().restore(restored)
 
-    def prefetch(self, keys: list[Any]) -> None:
+    def prefetch(self, keys: list[Any]) -> list[CacheKey]:
         """Read the states of these keys in one go.
+
+        Returns:
+            What each of them is looked up by in memory.
 
         Raises:
             StateError: values are of a class that the program does not have.
         """
         try:
-            self.keyed_state.prefetch(keys)
+            return self.keyed_state.prefetch(keys)
         except StateError as error:
             raise self._of_operator(error) from error
 

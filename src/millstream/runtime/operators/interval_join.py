@@ -26,20 +26,18 @@ from millstream.functions.descriptors import MapStateDescriptor
 from millstream.functions.functions import ProcessJoinFunction
 from millstream.runtime.operators.base import (
     LONGEST_BATCH,
-    PLAIN_KEY_TYPES,
     Collector,
     KeyedOperator,
     KeyExtractor,
 )
 from millstream.runtime.user_code import bound_method, user_error
-from millstream.state.key_codec import cache_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, RestoreContext
-    from millstream.state.key_codec import CacheKey, KeyTypes
+    from millstream.state.key_codec import KeyTypes
     from millstream.state.list_state import KeyedMapState
 
 
@@ -186,9 +184,7 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _prefetch(self, side: _Side, other: _Side, keys: list[Any], batch: Batch) -> None:
         """Read the slices of both sides that the batch is going to touch, in one go each."""
-        self.prefetch(keys)
-        plain = set(map(type, keys)) <= PLAIN_KEY_TYPES
-        short: list[CacheKey] = keys if plain else list(map(cache_key, keys))
+        short = self.prefetch(keys)
         stamps = batch.timestamp_array
         own = stamps // self._slice
         first, last = (stamps + side.lower) // self._slice, (stamps + side.upper) // self._slice

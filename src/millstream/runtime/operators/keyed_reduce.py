@@ -120,19 +120,15 @@ class KeyedReduceOperator(KeyedOperator):
         values = batch.values
         self.records_in += len(keys)
         keyed = self.keyed_state
-        self.prefetch(keys)
-        set_key, reduce, read, update = (
-            keyed.set_current_key,
-            self._reduce,
-            self._state.value,
-            self._state.update,
-        )
+        shorts = self.prefetch(keys)
+        reduce, read, update = self._reduce, self._state.value, self._state.update
         out: list[object] = []
         append = out.append
         value: object = NO_RECORD
         try:
-            for key, value in zip(keys, values, strict=True):
-                set_key(key)
+            for key, short, value in zip(keys, shorts, values, strict=True):
+                # As ``set_current_key``, in place: this is the hot loop.
+                keyed.current_key, keyed.cache_key = key, short
                 so_far = read()
                 folded = value if so_far is None else reduce(so_far, value)
                 update(folded)

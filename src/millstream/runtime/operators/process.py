@@ -201,14 +201,14 @@ class KeyedProcessOperator(KeyedOperator):
         keys = self.extractor.keys(batch, self.context)
         self.records_in += len(keys)
         keyed = self.keyed_state
-        self.prefetch(keys)
+        shorts = self.prefetch(keys)
         process, context = self._process, self._context
         collector = self._collector
         append, append_timestamp = collector.values.append, collector.timestamps.append
         value: object = NO_RECORD
         try:
             for key, short, value, timestamp in zip(
-                keys, keyed.cache_keys(keys), batch.values, batch.timestamp_list, strict=True
+                keys, shorts, batch.values, batch.timestamp_list, strict=True
             ):
                 # As ``set_current_key``, in place: this is the hot loop.
                 keyed.current_key, keyed.cache_key = key, short
