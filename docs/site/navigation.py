@@ -55,6 +55,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.duckdb": "DuckDB",
         "millstream.datastream.connectors.delta": "Delta Lake",
         "millstream.datastream.connectors.iceberg": "Apache Iceberg",
+        "millstream.datastream.connectors.postgres_cdc": "Changes of PostgreSQL tables",
         "millstream.datastream.connectors.datagen": "Data generator",
         "millstream.datastream.connectors.number_seq": "Numbers",
         "millstream.spark": "DataFrames",

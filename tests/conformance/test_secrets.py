@@ -30,6 +30,7 @@ from millstream.datastream.connectors.kafka import (
     KafkaSource,
 )
 from millstream.datastream.connectors.postgres import PostgresSink, PostgresSource
+from millstream.datastream.connectors.postgres_cdc import PostgresCdcSource
 from millstream.errors import MillstreamError
 from millstream.graph.explain import explain
 from millstream.table import EnvironmentSettings, TableEnvironment
@@ -84,6 +85,11 @@ def kafka_sink() -> Sink:
     return builder.build()
 
 
+def cdc_source() -> Source:
+    builder = PostgresCdcSource.builder().hostname("127.0.0.1").port(1).database("db")
+    return builder.username("me").password(SECRET).table_list("t").slot_name("s").build()
+
+
 #: Connectors that connect to somebody.
 WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "KafkaSource": kafka_source,
@@ -92,6 +98,7 @@ WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "PostgresCommitTableSink": lambda: PostgresSink.commit_table(CONNECTION, "t", type_info=ROW),
     "PostgresChangesSink": lambda: PostgresSink.changes(CONNECTION, "t", key=["a"], type_info=ROW),
     "PostgresUpsertSink": lambda: PostgresSink.upsert(CONNECTION, "t", key=["a"], type_info=ROW),
+    "PostgresCdcSource": cdc_source,
     "PostgresSource": lambda: PostgresSource(CONNECTION, "SELECT 1 AS a", key="a"),
     "PostgresSource, keywords": lambda: PostgresSource(KEYWORDS, "SELECT 1 AS a", key="a"),
     "IcebergSource": lambda: IcebergSource("db.t", CATALOG),

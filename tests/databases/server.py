@@ -49,7 +49,12 @@ class PostgresServer:
             self.stop()
             raise
 
-    def start(self, max_prepared_transactions: int, max_connections: int = 100) -> None:
+    def start(
+        self,
+        max_prepared_transactions: int,
+        max_connections: int = 100,
+        wal_level: str = "logical",
+    ) -> None:
         """Start, or start again with other settings.
 
         A server that runs forgets what is prepared: tests that take protections away leave some,
@@ -62,6 +67,7 @@ class PostgresServer:
         options = f"-h 127.0.0.1 -p {self.port} -k {self._data} -c fsync=off"
         options += f" -c max_prepared_transactions={max_prepared_transactions}"
         options += f" -c max_connections={max_connections}"
+        options += f" -c wal_level={wal_level} -c max_replication_slots=40 -c max_wal_senders=40"
         log = str(self._data / "server.log")
         self._run("pg_ctl", "-w", "-l", log, "-o", options, "start")
 

@@ -168,6 +168,13 @@ class SplitCursor(ABC):
     def is_over(self) -> bool:
         """Return whether all up to the final end was handed out."""
 
+    def committed(self, position: int) -> None:
+        """A checkpoint with this position is completed: no restart goes back to before it.
+
+        For systems that keep what was not confirmed to them by the connection that reads.
+        """
+        del position
+
     @abstractmethod
     def close(self) -> None:
         """Let go of everything.  Called once, also after ``poll`` has raised."""

@@ -539,7 +539,7 @@ class PipelinedTask:
 
     def _snapshot(self, checkpoint: Checkpoint) -> PendingAck:
         state, splits = self._state, self.splits
-        split_states = [] if splits is None else splits.snapshot()
+        split_states = [] if splits is None else splits.snapshot(checkpoint.epoch)
         reader = None if splits is None else splits.reader
         due = None if splits is None else splits.due()
         whole, snapshots = state.acknowledge(checkpoint, self._attempt, reader, [due])
@@ -596,6 +596,8 @@ class PipelinedTask:
         self._unconfirmed.confirm(epoch)
         self._confirmed = epoch
         self._counted = [each for each in self._counted if each[0] > epoch]
+        if self.splits is not None:
+            self.splits.committed(epoch)
         done = [each for each in self._taken if each.ack.epoch <= epoch]
         del self._taken[: len(done)]
         for each in done:

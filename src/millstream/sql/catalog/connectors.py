@@ -207,6 +207,7 @@ FACTORIES: Final[Extensions[TableFactory]] = Extensions(
         "jdbc": _HERE + "databases",
         "sqlite": _HERE + "databases",
         "duckdb": _HERE + "databases",
+        "postgres-cdc": _HERE + "postgres_cdc",
         "delta": _HERE + "lakehouse",
         "iceberg": _HERE + "lakehouse",
         "print": _HERE + "print_and_blackhole",

@@ -140,6 +140,30 @@ _JDBC: Final = (
         "millstream.commit-retry.attempts sets how often, for all sinks",
     ),
 )
+_WHOLE: Final = "the snapshot is read as a whole, within one checkpoint"
+_CDC: Final = (
+    _ignored("scan.incremental.snapshot.enabled", "boolean", "false", _WHOLE),
+    _ignored("scan.incremental.snapshot.chunk.size", "int", "8096", _WHOLE),
+    _ignored("scan.incremental.snapshot.chunk.key-column", "string", "", _WHOLE),
+    _ignored("scan.incremental.snapshot.backfill.skip", "boolean", "false", _WHOLE),
+    _ignored("scan.incremental.close-idle-reader.enabled", "boolean", "false", _WHOLE),
+    _ignored("scan.snapshot.fetch.size", "int", "1024", "rows are fetched in batches"),
+    _ignored("connect.timeout", "duration", "30 s", "connecting is limited to 10 s"),
+    _ignored("connect.max-retries", "int", "3", "set restart-strategy for the job"),
+    _ignored("connection.pool.size", "int", "20", "a task has one connection"),
+    _ignored(
+        "scan.lsn-commit.checkpoints-num-delay",
+        "int",
+        "3",
+        "each completed checkpoint confirms its position",
+    ),
+    _refused(
+        "scan.read-changelog-as-append-only.enabled",
+        "boolean",
+        "false",
+        "leave the option out; rows are changes",
+    ),
+)
 _KAFKA: Final = (
     _ignored(
         "sink.transaction-naming-strategy",
@@ -155,6 +179,7 @@ _CONNECTORS: Final[dict[str, tuple[UnappliedOption, ...]]] = {
     "jdbc": (*_SCANS, *_JDBC),
     "kafka": (*_SCANS, *_KAFKA),
     "print": (_VERSION,),
+    "postgres-cdc": (*_SCANS, *_CDC),
     "upsert-kafka": (*_SCANS, *_KAFKA),
 }
 _FORMATS: Final[dict[str, tuple[UnappliedOption, ...]]] = {
