@@ -80,6 +80,11 @@ class ChangeWriter:
             session.commit()
         self._own[at].clear()
 
+    def end_all(self) -> None:
+        """End what is open."""
+        for at in range(len(self._sessions)):
+            self._end(at)
+
     def finish(self) -> None:
         """Commit what is open."""
         for session in self._sessions:

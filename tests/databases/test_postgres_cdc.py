@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import threading
 import time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,7 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.postgres_cdc import PostgresCdcSource, StartupMode
 from millstream.errors import ConfigurationError, SourceError
 from millstream.functions.watermark_strategy import WatermarkStrategy
+from millstream.testing.conformance import read_records
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ def test_oracle_of_random_transactions(
     """Transactions overlap the snapshot, each epoch and each restart."""
     writer = ChangeWriter(items, seed)
     writer.step(60)
-    beside = threading.Thread(target=end_soon, args=(writer,))
+    beside = threading.Thread(target=writer.end_all)
     beside.start()  # the snapshot waits for the transactions that are open
     try:
         for _ in range(4):
@@ -115,13 +118,6 @@ def test_oracle_of_random_transactions(
 
 def close(cluster: MiniCluster) -> None:
     cluster._run.close()
-
-
-def end_soon(writer: ChangeWriter) -> None:
-    """Commit what is open, as long as the snapshot waits for it."""
-    for at in range(3):
-        writer._end(at)
-        writer.step(0)
 
 
 def test_visible_transactions_over_a_wrapped_counter() -> None:
@@ -224,6 +220,40 @@ def changes_after(
         cursor.close()
         source.stop()
     return found
+
+
+VALUES = {
+    "small smallint": ("-3", -3),
+    "number numeric(6, 2)": ("12.50", Decimal("12.50")),
+    "free numeric": ("1e30", "1" + 30 * "0"),
+    "flag bool": ("true", True),
+    "padded char(3)": ("'a'", "a  "),
+    "day date": ("'2024-02-29'", dt.date(2024, 2, 29)),
+    "hour time": ("'10:00:00.5'", dt.time(10, 0, 0, 500_000)),
+    "local timestamp": (
+        "'2024-01-01 10:00:00.123456'",
+        dt.datetime.fromisoformat("2024-01-01 10:00:00.123456"),
+    ),
+    "token uuid": (f"'{'0' * 32}'", "00000000-0000-0000-0000-000000000000"),
+    "document jsonb": ("""'{"a": [1]}'""", '{"a": [1]}'),
+    "content bytea": (r"'\x00ff'", b"\x00\xff"),
+    "tags text[]": ("""ARRAY['a,b', NULL, 'c"d', '']""", ["a,b", None, 'c"d', ""]),
+    "real float8": ("'-Infinity'", float("-inf")),
+}
+
+
+def test_values_are_the_same_in_snapshot_and_stream(server: PostgresServer, items: str) -> None:
+    execute(items, "DROP TABLE items")
+    execute(items, f"CREATE TABLE items (id int PRIMARY KEY, {', '.join(VALUES)})")
+    execute(items, "ALTER TABLE items REPLICA IDENTITY FULL")
+    insert = f"VALUES (1, {', '.join(text for text, _ in VALUES.values())})"
+    rows = changes_after(server, items, f"INSERT INTO items {insert}")
+    wanted = (1, *(value for _, value in VALUES.values()))
+    assert rows == [("+I", wanted)]
+    snapshot = source_of(server, items, StartupMode.SNAPSHOT)
+    (split,) = snapshot.discover(frozenset())
+    assert [tuple(row) for row in read_records(snapshot, split, 0, 1)] == [wanted]
+    snapshot.stop()
 
 
 def test_schema_changes(server: PostgresServer, items: str) -> None:

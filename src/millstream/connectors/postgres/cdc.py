@@ -357,7 +357,7 @@ class PostgresCdcSource(Source):
         Raises:
             SourceError: they cannot be read, or the snapshot is not held any more.
         """
-        names = [f"{identifier(name)}::text" for name in self.layout.schema.names]
+        names = [identifier(name) for name in self.layout.schema.names]
         held = split.properties["snapshot"]
         with self.table.connect() as session, self.table.explained():
             session.execute("SET synchronize_seqscans = off")
