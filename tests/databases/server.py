@@ -107,6 +107,13 @@ class PostgresServer:
             execute(self.conninfo(), "SELECT pg_reload_conf()")
             execute(self.conninfo(), f"DROP ROLE {user}")
 
+    def stop_using_slots(self) -> None:
+        """Drop the replication slots: with them the server needs its level of logging."""
+        execute(
+            self.conninfo(),
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active",
+        )
+
     def forget_prepared(self) -> None:
         """Roll back what a test left prepared."""
         for (name,) in execute(self.conninfo(), "SELECT gid FROM pg_prepared_xacts"):

@@ -252,7 +252,8 @@ def test_values_are_the_same_in_snapshot_and_stream(server: PostgresServer, item
     assert rows == [("+I", wanted)]
     snapshot = source_of(server, items, StartupMode.SNAPSHOT)
     (split,) = snapshot.discover(frozenset())
-    assert [tuple(row) for row in read_records(snapshot, split, 0, 1)] == [wanted]
+    found: list[Any] = read_records(snapshot, split, 0, 1)
+    assert [tuple(row) for row in found] == [wanted]
     snapshot.stop()
 
 
@@ -307,6 +308,45 @@ def test_a_lost_slot_is_named(server: PostgresServer, items: str) -> None:
         cursor.poll(10)
     cursor.close()
     again.stop()
+
+
+def test_a_server_that_crashes(server: PostgresServer, items: str) -> None:
+    """The task fails with an error that names the table; a new cursor continues exactly there."""
+    source = source_of(server, items, StartupMode.LATEST_OFFSET)
+    assert source.produced_type is not None
+    source.start()
+    (split,) = source.discover(frozenset())
+    cursor = source.open_cursor(split, source.start_offset(split))
+    ids: list[int] = []
+
+    def read() -> bool:
+        batch = cursor.poll(100)
+        ids.extend(batch.arrow.column("id").to_pylist() if batch and batch.arrow else [])
+        return bool(batch)
+
+    execute(items, "INSERT INTO items VALUES (1)")
+    wait_for(read, "the first change did not come")
+    server.crash()
+    with pytest.raises(SourceError, match=f"table {schema_of(items)}.items"):
+        wait_for(read, "the crash was not noticed")
+    cursor.close()
+    server.start(16)
+    execute(items, "INSERT INTO items VALUES (2)")
+    cursor = source.open_cursor(split, cursor.position)
+    wait_for(read, "the second change did not come")
+    assert ids == [1, 2]
+    cursor.close()
+    source.stop()
+
+
+def test_a_server_without_logical_replication(server: PostgresServer, items: str) -> None:
+    server.stop_using_slots()
+    try:
+        server.start(16, wal_level="replica")
+        with pytest.raises(SourceError, match="ALTER SYSTEM SET wal_level = 'logical'"):
+            source_of(server, items).validate()
+    finally:
+        server.start(16)
 
 
 def test_what_the_builder_refuses() -> None:
