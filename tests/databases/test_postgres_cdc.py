@@ -79,6 +79,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 30) ->
 
 
 @pytest.mark.both_engines
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_oracle_of_random_transactions(
     server: PostgresServer, items: str, tmp_path: Path, seed: int

@@ -309,7 +309,7 @@ class PostgresCdcSource(Source):
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """The snapshot, if it begins there, and the transactions that end up to ``stop``."""
+        """The snapshot, if it begins there, and transactions whose commit is in the range."""
         begin = _property(split, "begin")
         if start < begin <= stop:
             yield from self.snapshot_rows(split)
@@ -343,7 +343,7 @@ class PostgresCdcSource(Source):
         return ChangesCursor(self, split, position)
 
     def transactions(self, split: Split, start: int, stop: int | None = None) -> TransactionReader:
-        """Make a reader of the transactions that end after a position, up to another one."""
+        """Make a reader of the transactions whose commit is between two positions."""
         visible, types = split.properties["visible"], split.properties["columns"]
         snapshot = None
         if visible is not None:

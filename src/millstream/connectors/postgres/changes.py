@@ -61,7 +61,7 @@ class VisibleTransactions:
 
     def has(self, begun: Begin) -> bool:
         """Return whether the snapshot has the changes of a transaction."""
-        if begun.commit_lsn > self.until:
+        if begun.commit_lsn >= self.until:
             return False
         distance = (self._next - begun.xid) % _CYCLE
         number = self._next - (distance if distance < _CYCLE // 2 else distance - _CYCLE)
@@ -129,8 +129,8 @@ class TransactionReader:
         table: the table.
         layout: of the changelog.
         types: column -> oid of its type, when the job began to read the table.
-        limits: transactions that end up to the first position, or after the second one, are
-            passed over.
+        limits: the first position and the one after the last, of the commit records of the
+            transactions that are read.  As the server counts, for a position may lie in a record.
         snapshot: the transactions of the snapshot, which are passed over; None: there is none.
     """
 
@@ -175,20 +175,15 @@ class TransactionReader:
         message = parse(content)
         if isinstance(message, Begin):
             self._begun = message
-            self._skips = self._snapshot is not None and self._snapshot.has(message)
+            is_early = message.commit_lsn < self._start
+            is_late = self._stop is not None and message.commit_lsn >= self._stop
+            in_snapshot = self._snapshot is not None and self._snapshot.has(message)
+            self._skips = is_early or is_late or in_snapshot
         elif isinstance(message, Commit):
             self._begun = None
-            is_late = self._stop is not None and message.end_lsn > self._stop
-            if message.end_lsn <= self._start or is_late:
-                self._drop_last()
             self._complete, self.end = len(self._rows), message.end_lsn
         elif message is not None:
             self._within(message)
-
-    def _drop_last(self) -> None:
-        """Forget the rows of the transaction that is not complete yet."""
-        for each in (self._rows, self._kinds, self._times):
-            del each[self._complete :]
 
     def take(self) -> SourceBatch | None:
         """The rows of complete transactions; None: there are none."""
