@@ -198,14 +198,44 @@ class SectionLayout:
 
     # From entries to rows.
 
-    def take_apart(self, names: list[bytes], stored: list[bytes]) -> Entries:
-        """Take entries of the store apart, of which there are some."""
+    def take_apart(
+        self, names: list[bytes], stored: list[bytes], *, now: int | None = None
+    ) -> Entries:
+        """Take entries of the store apart, of which there are some.
+
+        Args:
+            names: of the entries.
+            stored: their values.
+            now: milliseconds of the clock by which the state expires: what has expired by then is
+                left out; None: nothing is.
+        """
         times = list(map(_time_of, names)) if self.is_chunked or self._is_timed else []
         if self.is_chunked:
             values = [_OPAQUE] * len(names)
             return Entries([], [name[3:] for name in names], times, values, stored)
         keys, rests = keys_and_rests(names, timed=self._is_timed)
-        return Entries(keys, rests, times, self._known_values(stored), stored)
+        found = Entries(keys, rests, times, self._known_values(stored), stored)
+        ttl = self.section.ttl
+        return found if now is None or ttl is None else self._alive(found, now - ttl)
+
+    def _alive(self, entries: Entries, until: int) -> Entries:
+        """Leave out what was last accessed at ``until`` or before."""
+        values, stored = list(entries.values), list(entries.stored)
+        kept = []
+        for at, value in enumerate(entries.values):
+            elements = value if self._is_list else [value]
+            if type(elements) is not list or not all(map(_is_stamped, elements)):
+                kept.append(at)  # only its bytes are known
+                continue
+            alive = [each for each in elements if each[0] > until]
+            if alive or not elements:
+                kept.append(at)
+            if 0 < len(alive) < len(elements):
+                values[at] = alive
+                if self._codec.is_typed:  # what is pickled may hold stand-ins
+                    stored[at] = self._codec.encode(alive)
+        columns = (entries.keys, entries.rests, entries.times, values, stored)
+        return Entries(*([each[at] for at in kept] if each else [] for each in columns))  # type: ignore[arg-type] # five lists
 
     def _known_values(self, stored: list[bytes]) -> list[Any]:
         """Each value, if it is known and would be stored in equal bytes again."""
@@ -227,6 +257,8 @@ class SectionLayout:
             value = self._codec.decode(stored)
             # A pickle has several forms; what is equal and of the same types is the same.
             if self._codec.is_typed and self._codec.encode(value) != stored:
+                if self._expires and not self._is_list:
+                    return value[0], _OPAQUE
                 return value if self._has_widths and type(value) is int else _OPAQUE
         except Exception:  # noqa: BLE001 - of whatever a value is: it stays as it is stored
             return _OPAQUE

@@ -27,7 +27,15 @@ from millstream.state.canonical.operator_rows import OperatorLayout
 from millstream.state.local_copies import directory_name
 from millstream.state.operator_state import StateReader
 from millstream.state.reader import scan_section
-from millstream.state.registry import META, SWEPT, is_section, read_metadata, section_of
+from millstream.state.registry import (
+    EVENT_TIME,
+    META,
+    PROCESSING_TIME,
+    SWEPT,
+    is_section,
+    read_metadata,
+    section_of,
+)
 from millstream.state.rescale import name_in, own_states
 
 if TYPE_CHECKING:
@@ -86,7 +94,7 @@ def _written(
         stores: dict[str, dict[str, str]] = {}
         for uid, acks in manifest.operators.items():
             writer = _OperatorWriter(files, uid)
-            writer.write_keyed(source, acks, work)
+            writer.write_keyed(source, acks, work, manifest.started)
             writer.write_operator_states(source, acks)
             if writer.store_metadata:
                 stores[uid] = {
@@ -145,8 +153,18 @@ class _OperatorWriter:
         #: What its stores say of themselves beside their sections; of several the highest counts.
         self.store_metadata: dict[bytes, bytes] = {}
 
-    def write_keyed(self, source: CheckpointStorage, acks: list[OperatorAck], work: Path) -> None:
-        """Write every section of its stores, one after the other."""
+    def write_keyed(
+        self, source: CheckpointStorage, acks: list[OperatorAck], work: Path, started: int
+    ) -> None:
+        """Write every section of its stores, one after the other.
+
+        Args:
+            source: the storage of the checkpoint.
+            acks: of its subtasks.
+            work: a directory for copies of state files.
+            started: when the checkpoint began, in milliseconds: what has expired by then, or by the
+                watermark of the subtask, is left out.
+        """
         for ack in acks:
             handle = ack.state
             if handle is None:
@@ -163,11 +181,12 @@ class _OperatorWriter:
                 work,
             )
             with contextlib.closing(store):
-                self._write_store(store, ack.subtask)
+                times = {PROCESSING_TIME: started, EVENT_TIME: ack.watermark}
+                self._write_store(store, ack.subtask, times)
         for writer in self._sections.values():
             writer.close()
 
-    def _write_store(self, store: KeyValueStore, subtask: int) -> None:
+    def _write_store(self, store: KeyValueStore, subtask: int, times: dict[str, int]) -> None:
         known = self.store_metadata
         for entry, value in store.scan(META, b"N"):
             if not is_section(entry) and entry != SWEPT:
@@ -181,7 +200,8 @@ class _OperatorWriter:
                 self._metadata[entry] = meta
                 writer = _SectionWriter(self._files, self._uid, section_of(name, meta), meta)
                 self._sections[name] = writer
-            self._sections[name].add(store, section_of(stored, meta), subtask)
+            section = section_of(stored, meta)
+            self._sections[name].add(store, section, subtask, times.get(section.ttl_time or ""))
 
     def _require_kind(self, name: str, meta: dict[str, Any]) -> None:
         known = self._metadata.get(META + name.encode(), meta)
@@ -236,12 +256,24 @@ class _SectionWriter:
         self._path = files.new_path()
         self._writer: ParquetWriter | None = None
 
-    def add(self, store: KeyValueStore, section: Section, subtask: int) -> None:
-        """Write what a store has of the section, which may have another number there."""
-        for entries in self._batches(store, section):
-            self._write(entries, subtask)
+    def add(
+        self, store: KeyValueStore, section: Section, subtask: int, now: int | None = None
+    ) -> None:
+        """Write what a store has of the section, without what has expired.
 
-    def _batches(self, store: KeyValueStore, section: Section) -> Iterator[Entries]:
+        Args:
+            store: of the subtask.
+            section: as the store has it, maybe with another number.
+            subtask: its number.
+            now: the time of the checkpoint in the clock by which the state expires.
+        """
+        for entries in self._batches(store, section, now):
+            if entries.stored:
+                self._write(entries, subtask)
+
+    def _batches(
+        self, store: KeyValueStore, section: Section, now: int | None
+    ) -> Iterator[Entries]:
         names: list[bytes] = []
         values: list[bytes] = []
         size = 0
@@ -250,10 +282,10 @@ class _SectionWriter:
             values.append(value)
             size += len(name) + len(value)
             if size >= _BATCH_BYTES or len(names) >= _BATCH_ENTRIES:
-                yield self._layout.take_apart(names, values)
+                yield self._layout.take_apart(names, values, now=now)
                 names, values, size = [], [], 0
         if names:
-            yield self._layout.take_apart(names, values)
+            yield self._layout.take_apart(names, values, now=now)
 
     def _write(self, entries: Entries | None, subtask: int) -> None:
         if self._writer is None:
