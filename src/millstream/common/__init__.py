@@ -51,6 +51,7 @@ from millstream.types.time import Duration as Duration
 from millstream.types.time import Instant as Instant
 from millstream.types.time import Time as Time
 from millstream.types.types import BasicTypeInfo as BasicTypeInfo
+from millstream.types.types import StateSerializer as StateSerializer
 from millstream.types.types import TypeInformation as TypeInformation
 from millstream.types.types import Types as Types
 

@@ -16,7 +16,9 @@ from millstream.types.types import ObjectArrayTypeInfo as ObjectArrayTypeInfo
 from millstream.types.types import PickledBytesTypeInfo as PickledBytesTypeInfo
 from millstream.types.types import PrimitiveArrayTypeInfo as PrimitiveArrayTypeInfo
 from millstream.types.types import RowTypeInfo as RowTypeInfo
+from millstream.types.types import SerializedTypeInfo as SerializedTypeInfo
 from millstream.types.types import SqlTimeTypeInfo as SqlTimeTypeInfo
+from millstream.types.types import StateSerializer as StateSerializer
 from millstream.types.types import TimestampTypeInfo as TimestampTypeInfo
 from millstream.types.types import TimeTypeInfo as TimeTypeInfo
 from millstream.types.types import TupleTypeInfo as TupleTypeInfo

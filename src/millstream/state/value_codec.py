@@ -41,6 +41,7 @@ from millstream.types.type_information import (
     ListTypeInfo,
     MapTypeInfo,
     PrimitiveArrayTypeInfo,
+    SerializedTypeInfo,
     TypeInformation,
 )
 
@@ -151,6 +152,8 @@ def _of_type(kind: TypeInformation, unpickle: Callable[[bytes], Any]) -> ValueCo
     made = None
     if isinstance(kind, CompositeTypeInfo):
         made = _RecordCodec(kind, unpickle).made()
+    elif isinstance(kind, SerializedTypeInfo):
+        made = _serialized(kind, unpickle)
     elif isinstance(kind, ListTypeInfo) and not _is_plain(kind.elem_type):
         made = _list_of(_of_type(kind.elem_type, unpickle), unpickle)
     elif isinstance(kind, MapTypeInfo) and not _is_plain(kind.value_type_info):
@@ -180,7 +183,8 @@ def _scalar_name(kind: TypeInformation) -> str:
         return "Long" if str(kind) == "BigInteger" else "BigDecimal"
     if isinstance(kind, PrimitiveArrayTypeInfo) and str(kind.elem_type) == "Byte":
         return "bytes"
-    return "parts" if isinstance(kind, CompositeTypeInfo | ListTypeInfo | MapTypeInfo) else ""
+    parts = CompositeTypeInfo | ListTypeInfo | MapTypeInfo | SerializedTypeInfo
+    return "parts" if isinstance(kind, parts) else ""
 
 
 def _text(unpickle: Callable[[bytes], Any]) -> ValueCodec:
@@ -205,6 +209,16 @@ def _binary(unpickle: Callable[[bytes], Any]) -> ValueCodec:
 
     def decode(content: bytes) -> Any:
         return content[1:] if content[0] != _PICKLE else unpickle(content)
+
+    return _codec(encode, decode)
+
+
+def _serialized(kind: SerializedTypeInfo, unpickle: Callable[[bytes], Any]) -> ValueCodec:
+    def encode(value: Any) -> bytes:
+        return dumps(None) if value is None else _TYPED + kind.serialized(value)
+
+    def decode(content: bytes) -> Any:
+        return unpickle(content) if content[0] == _PICKLE else kind.deserialized(content[1:])
 
     return _codec(encode, decode)
 

@@ -23,7 +23,12 @@ from millstream.types.composite_types import (
 )
 from millstream.types.recorded_types import recorded_type, text_of
 from millstream.types.row import Row, row_class
-from millstream.types.type_information import MapTypeInfo, TypeInformation
+from millstream.types.type_information import (
+    MapTypeInfo,
+    SerializedTypeInfo,
+    SerializedValue,
+    TypeInformation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,9 +90,11 @@ class _Comparison:
         self._moved = moved
         self._rebuild = rebuild
 
-    def compare(self, stored: RecordedType, declared: TypeInformation, path: str) -> Conversion:
+    def compare(  # noqa: PLR0911 - a table
+        self, stored: RecordedType, declared: TypeInformation, path: str
+    ) -> Conversion:
         wanted = recorded_type(declared)
-        if stored == wanted and not (self._rebuild and _has_class(stored)):
+        if stored == wanted and not (self._rebuild and _is_read_otherwise(stored)):
             return None
         if isinstance(stored, str) and isinstance(wanted, str):
             if wanted in _WIDER.get(stored, ()):
@@ -101,13 +108,13 @@ class _Comparison:
             keys = self.compare(stored["key"], declared.key_type_info, f"{path}[key]")
             items = self.compare(stored["value"], declared.value_type_info, f"{path}[value]")
             return _map_conversion(keys, items)
-        if stored["type"] == "decimal":
-            if _fits_decimal(stored, wanted):
-                return None
-            raise _changed(stored, wanted, path)
         if "element" in stored:
             inner = self.compare(stored["element"], getattr(declared, "elem_type"), f"{path}[]")  # noqa: B009 - of sequences
             return None if inner is None else partial(_convert_list, inner)
+        if isinstance(declared, SerializedTypeInfo):
+            return _deserialization(stored, declared, wanted, path)
+        if stored["type"] == "decimal" and _fits_decimal(stored, wanted):
+            return None
         raise _changed(stored, wanted, path)
 
     def _fields(
@@ -132,13 +139,32 @@ class _Comparison:
         return partial(_convert_record, tuple(names), takers, _maker(declared))
 
 
-def _has_class(stored: RecordedType) -> bool:
-    """Return whether there are dataclasses or named tuples in a recorded type."""
+def _is_read_otherwise(stored: RecordedType) -> bool:
+    """Return whether there are dataclasses, named tuples or serializers in a recorded type."""
     if isinstance(stored, str):
         return False
     parts = [stored[part] for part in ("key", "value", "element") if part in stored]
     parts += [field["type"] for field in stored.get("fields", ())]
-    return "class" in stored or any(map(_has_class, parts))
+    return "class" in stored or "serializer" in stored or any(map(_is_read_otherwise, parts))
+
+
+def _deserialization(
+    stored: dict[str, Any], declared: SerializedTypeInfo, wanted: RecordedType, path: str
+) -> Conversion:
+    """What makes values of those that a serializer of this name has written."""
+    serializer, version = declared.serializer, int(stored["version"])
+    if stored["serializer"] != serializer.name:
+        raise _changed(stored, wanted, path)
+    if not serializer.reads(version):
+        advice = f"; reads({version}) of serializer {serializer.name!r} is false"
+        raise _changed(stored, wanted, path, advice)
+
+    def deserialized(value: Any) -> Any:
+        if type(value) is SerializedValue:
+            return serializer.deserialize(bytes(value), version)
+        return value  # it was pickled
+
+    return deserialized
 
 
 _MOVED_ADVICE: Final = "; if the class has moved, set millstream.state.moved-classes to OLD:NEW"

@@ -37,6 +37,8 @@ from millstream.types.type_information import (
     ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
     PrimitiveArrayTypeInfo,
+    SerializedTypeInfo,
+    StoredSerializer,
     TypeInformation,
 )
 
@@ -49,6 +51,8 @@ RecordedType: TypeAlias = "str | dict[str, Any]"
 
 #: Values of any type, pickled.
 ANYTHING: Final = "Pickled"
+#: Values of a serializer of the program.
+SERIALIZED: Final = "serialized"
 _NAMED: Final[dict[str, TypeInformation]] = {
     **{name: BasicTypeInfo(name) for name in ("String", "Character", "Boolean")},
     **{name: BasicTypeInfo(name) for name in ("Byte", "Short", "Integer", "Long")},
@@ -82,6 +86,9 @@ def recorded_type(kind: TypeInformation) -> RecordedType:  # noqa: PLR0911 - a t
         return name
     if isinstance(kind, PickledBytesTypeInfo):
         return ANYTHING
+    if isinstance(kind, SerializedTypeInfo):
+        serializer = kind.serializer
+        return {"type": SERIALIZED, "serializer": serializer.name, "version": serializer.version}
     if isinstance(kind, DecimalTypeInfo):
         decimal = kind.arrow_type
         return {"type": "decimal", "precision": decimal.precision, "scale": decimal.scale}
@@ -106,7 +113,7 @@ def _recorded_composite(kind: CompositeTypeInfo) -> RecordedType:
     return form
 
 
-def type_of_record(
+def type_of_record(  # noqa: PLR0911 - a table
     recorded: RecordedType,
     record_as: Literal["class", "row", "tuple"] = "class",
     find: Callable[[str], type | None] | None = None,
@@ -119,11 +126,12 @@ def type_of_record(
         recorded: as ``recorded_type`` returns it.
         record_as: what dataclasses and named tuples are: their class, or a row or tuple of the
             recorded fields, which needs no class.  One that is missing or has other fields by now
-            is a row.
+            is a row.  Values of a serializer are ``bytes`` in rows, ``SerializedValue`` in tuples.
         find: finds the class of a module and qualified name; left out, these are rows.
 
     Raises:
-        StateError: a later release may have written it.
+        StateError: a later release may have written it, or the class of its values is asked for,
+            which only their serializer makes.
     """
     if isinstance(recorded, str):
         if recorded in _NAMED:
@@ -140,6 +148,8 @@ def type_of_record(
     if form == "column":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded["arrow"])))
         return ArrowTypeInfo(schema.field(0).type)
+    if form == SERIALIZED:
+        return _serialized(recorded, record_as)
     if form in _COMPOSITES.values():
         return _composite(recorded, record_as, find)
     raise _unknown(recorded)
@@ -163,6 +173,19 @@ def _composite(
     return RowTypeInfo(kinds, names)
 
 
+def _serialized(
+    recorded: dict[str, Any], record_as: Literal["class", "row", "tuple"]
+) -> TypeInformation:
+    name, version = str(recorded["serializer"]), int(recorded["version"])
+    if record_as == "class":
+        message = (
+            f"its values were written by serializer {name!r}, version {version}; declare its type"
+            " with Types.SERIALIZED and that serializer"
+        )
+        raise StateError(message)
+    return SerializedTypeInfo(StoredSerializer(name, version, as_bytes=record_as == "row"))
+
+
 def _unknown(recorded: object) -> StateError:
     message = f"the type {recorded!r} in a snapshot is unknown; a later release may have written it"
     return StateError(message)
@@ -179,7 +202,7 @@ def describe_recorded(recorded: RecordedType) -> list[str]:
     return [text_of(recorded)]
 
 
-def text_of(recorded: RecordedType) -> str:
+def text_of(recorded: RecordedType) -> str:  # noqa: PLR0911 - a table
     """Return a recorded type in one line."""
     if isinstance(recorded, str):
         return recorded
@@ -190,6 +213,8 @@ def text_of(recorded: RecordedType) -> str:
         return f"map<{text_of(recorded['key'])}, {text_of(recorded['value'])}>"
     if form in _SEQUENCES:
         return f"{form}<{text_of(recorded['element'])}>"
+    if form == SERIALIZED:
+        return f"serialized({recorded['serializer']}, version {recorded['version']})"
     if "fields" in recorded:
         fields = (f"{each['name']}: {text_of(each['type'])}" for each in recorded["fields"])
         return f"{recorded.get('class') or form}({', '.join(fields)})"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import ProgramError, TypeMismatchError, with_article
+from millstream.errors import ProgramError, StateError, TypeMismatchError, with_article
 from millstream.types import pickling
 from millstream.types.columns import (
     as_type,
@@ -269,6 +269,151 @@ class PickledBytesTypeInfo(TypeInformation):
 
     def __str__(self) -> str:
         return "PickledByteArrayTypeInfo"
+
+
+class StateSerializer(ABC):
+    """Writes and reads values that no other type describes; for ``Types.SERIALIZED``.
+
+    Contract:
+      1. ``name`` stays the same for as long as there is state of it, and ``version`` grows when
+         ``serialize`` writes other bytes: both are recorded in snapshots.  (nobody)
+      2. ``deserialize(serialize(value), version)`` is equal to the value, in any process.  (nobody)
+      3. Both can be called for many values, and may keep nothing between calls.  (nobody)
+    """
+
+    #: Of the bytes that it writes.
+    name: str = ""
+    version: int = 1
+
+    @abstractmethod
+    def serialize(self, value: Any) -> bytes:
+        """Return the bytes of a value, which is not None."""
+
+    @abstractmethod
+    def deserialize(self, content: bytes, version: int) -> Any:
+        """Return the value of some bytes.
+
+        Args:
+            content: as ``serialize`` has written it.
+            version: of the serializer that has written it.
+        """
+
+    def reads(self, version: int) -> bool:
+        """Return whether state of a version can be restored; by default that of ``version`` only.
+
+        Values of other versions are converted when the state is restored.
+        """
+        return version == self.version
+
+
+class SerializedTypeInfo(TypeInformation):
+    """Values of a ``StateSerializer``; a binary column."""
+
+    def __init__(self, serializer: StateSerializer) -> None:
+        """Take the serializer, which is shipped with the program.
+
+        Raises:
+            ProgramError: it is none, or has no name or no version.
+        """
+        if not isinstance(serializer, StateSerializer):
+            message = (
+                f"Types.SERIALIZED takes an instance of StateSerializer, not {serializer!r}; derive"
+                " a class from it and pass an object of the class"
+            )
+            raise ProgramError(message)
+        name, version = serializer.name, serializer.version
+        if not (isinstance(name, str) and name and type(version) is int and version > 0):
+            message = (
+                f"serializer {type(serializer).__qualname__} has name {name!r} and version"
+                f" {version!r}; it needs a text and a number above zero, which snapshots record"
+            )
+            raise ProgramError(message)
+        self.serializer = serializer
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.binary()
+
+    def serialized(self, value: Any) -> bytes:
+        """Return the bytes of a value.
+
+        Raises:
+            StateError: the serializer has failed, or has not returned bytes.
+        """
+        try:
+            content: object = self.serializer.serialize(value)
+        except Exception as error:
+            shown = pickling.short_repr(value)
+            message = f"{self._title} cannot serialize {shown}: {type(error).__name__}: {error}"
+            raise StateError(message) from error
+        if type(content) is bytes:
+            return content
+        message = (
+            f"{self._title} returned {type(content).__name__} for a value of type"
+            f" {type(value).__name__}; serialize() must return bytes"
+        )
+        raise StateError(message)
+
+    def deserialized(self, content: bytes) -> Any:
+        """Return the value of bytes that this version has written.
+
+        Raises:
+            StateError: the serializer has failed.
+        """
+        try:
+            return self.serializer.deserialize(content, self.serializer.version)
+        except Exception as error:
+            message = (
+                f"{self._title} cannot read {len(content)} bytes that its version"
+                f" {self.serializer.version} has written: {type(error).__name__}: {error}"
+            )
+            raise StateError(message) from error
+
+    @property
+    def _title(self) -> str:
+        return f"serializer {self.serializer.name!r} ({type(self.serializer).__qualname__})"
+
+    def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
+        """Serialize the values one by one."""
+        contents = [None if value is None else self.serialized(value) for value in values]
+        return pa.array(contents, pa.binary())
+
+    def column_from_arrow(self, array: pa.Array) -> list[Any]:
+        contents: list[Any] = values_of(array)
+        return [None if value is None else self.deserialized(value) for value in contents]
+
+    def __str__(self) -> str:
+        """``SerializedTypeInfo<money, version 2>``."""
+        return f"SerializedTypeInfo<{self.serializer.name}, version {self.serializer.version}>"
+
+
+class SerializedValue(bytes):
+    """A value as a serializer has written it, which is not available."""
+
+
+class StoredSerializer(StateSerializer):
+    """Stands for the serializer that has written state, where only its name is known.
+
+    Args:
+        name: of the serializer.
+        version: of it.
+        as_bytes: values are ``bytes`` instead of ``SerializedValue``.
+    """
+
+    def __init__(self, name: str, version: int, *, as_bytes: bool) -> None:
+        self.name = name
+        self.version = version
+        self._cls = bytes if as_bytes else SerializedValue
+
+    def serialize(self, value: Any) -> bytes:
+        if type(value) is not self._cls:
+            message = f"{value!r} is not a value as serializer {self.name!r} writes it"
+            raise TypeError(message)
+        return bytes(value)
+
+    def deserialize(self, content: bytes, version: int) -> Any:
+        del version
+        return self._cls(content)
 
 
 def _without_nulls(kind: TypeInformation, reason: str, items: Sequence[Any]) -> pa.Array:

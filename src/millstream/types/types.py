@@ -41,6 +41,8 @@ from millstream.types.type_information import (
     ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
     PrimitiveArrayTypeInfo,
+    SerializedTypeInfo,
+    StateSerializer,
     TypeInformation,
 )
 
@@ -66,7 +68,9 @@ __all__ = [
     "Row",
     "RowKind",
     "RowTypeInfo",
+    "SerializedTypeInfo",
     "SqlTimeTypeInfo",
+    "StateSerializer",
     "TimeTypeInfo",
     "TimestampTypeInfo",
     "TupleTypeInfo",
@@ -389,6 +393,15 @@ class Types:
             ProgramError: it is no such class, has no fields, or its annotations do not resolve.
         """
         return named_tuple_type(named_tuple)
+
+    @staticmethod
+    def SERIALIZED(serializer: StateSerializer) -> SerializedTypeInfo:
+        """Values that a serializer of the program writes and reads.
+
+        Raises:
+            ProgramError: it is no ``StateSerializer``, or has no name or version.
+        """
+        return SerializedTypeInfo(serializer)
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:

@@ -22,6 +22,7 @@ from millstream.types.row import Row, row_class
 from millstream.types.type_information import (
     ColumnMismatchError,
     PickledBytesTypeInfo,
+    SerializedTypeInfo,
     mismatch_text,
 )
 
@@ -61,7 +62,7 @@ def compile_check(kind: TypeInformation) -> Callable[[object], bool] | None:
 
     Its yes is certain; after a no ``misfit`` decides.  None is a yes: it stands for no value.
     """
-    if isinstance(kind, PickledBytesTypeInfo):
+    if isinstance(kind, PickledBytesTypeInfo | SerializedTypeInfo):
         return None
     scope: dict[str, Any] = {}
     text = _expression(kind, "v", scope, map(str, itertools.count()))
@@ -86,7 +87,7 @@ def is_quick(kind: TypeInformation) -> bool:
     """Whether the predicate of a type looks at values itself, without making columns of them."""
     if isinstance(kind, CompositeTypeInfo):
         return all(map(is_quick, kind.get_field_types()))
-    return isinstance(kind, PickledBytesTypeInfo | BasicTypeInfo)
+    return isinstance(kind, PickledBytesTypeInfo | SerializedTypeInfo | BasicTypeInfo)
 
 
 def misfit(kind: TypeInformation, value: object, advice: str) -> str | None:
@@ -101,7 +102,7 @@ def misfit(kind: TypeInformation, value: object, advice: str) -> str | None:
 
 def _expression(kind: TypeInformation, name: str, scope: dict[str, Any], new: Iterator[str]) -> str:
     """Python that is true if ``name`` is a value of the type; what it uses goes into ``scope``."""
-    if isinstance(kind, PickledBytesTypeInfo):
+    if isinstance(kind, PickledBytesTypeInfo | SerializedTypeInfo):
         return "True"
     if isinstance(kind, BasicTypeInfo):
         return _of_basic(str(kind), name)
