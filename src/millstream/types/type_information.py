@@ -341,7 +341,7 @@ class SerializedTypeInfo(TypeInformation):
             StateError: the serializer has failed, or has not returned bytes.
         """
         try:
-            content: object = self.serializer.serialize(value)
+            content: Any = self.serializer.serialize(value)
         except Exception as error:
             shown = pickling.short_repr(value)
             message = f"{self._title} cannot serialize {shown}: {type(error).__name__}: {error}"
