@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 
 from millstream.checkpoint import LocalStorage
 from millstream.checkpoint.model import OPERATOR_STATE
+from millstream.common import StateSerializer
 from millstream.errors import CorruptCheckpointError, StateError
+from millstream.state.canonical.operator_rows import OperatorLayout
 from millstream.state.operator_state import (
     INLINE_BYTES,
     OperatorStates,
@@ -281,3 +285,135 @@ def test_converted_elements_hold_instances_of_their_classes(
     expected = longer("x", [longer("y", None)])
     assert states.list_state("l", dataclass_type(longer)).get() == [expected]
     assert states.broadcast_state("b", None, dataclass_type(longer)).get(1) == expected
+
+
+PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
+#: As they are declared, and one that is not exactly of its type.
+PAIRS: list[Any] = [*((number, f"name {number}") for number in range(50)), [1, "a list"], None]
+
+
+def declared(states: OperatorStates, kind: Any = PAIR) -> tuple[Any, Any, Any]:
+    return (
+        states.list_state("l", kind),
+        states.union_list_state("u", kind),
+        states.broadcast_state("b", Types.STRING(), kind),
+    )
+
+
+def fill(states: OperatorStates) -> None:
+    elements, union, entries = declared(states)
+    elements.update(PAIRS)
+    union.update(PAIRS)
+    entries.put_all({str(at): pair for at, pair in enumerate(PAIRS)})
+
+
+def contents(states: OperatorStates, kind: Any = PAIR) -> list[Any]:
+    elements, union, entries = declared(states, kind)
+    return [elements.get(), union.get(), list(dict(entries.items()).values())]
+
+
+def pickled_handles(storage: LocalStorage) -> dict[str, OperatorStateHandle]:
+    """As builds before wrote them: with the recorded types, and every element pickled."""
+    plain = OperatorStates()
+    elements, union, entries = declared(plain, None)
+    elements.update(PAIRS)
+    union.update(PAIRS)
+    entries.put_all({str(at): pair for at, pair in enumerate(PAIRS)})
+    typed = OperatorStates()
+    fill(typed)
+    handles = written(typed, storage)
+    return {
+        name: replace(handle, type=handles[name].type, schemas=handles[name].schemas)
+        for name, handle in written(plain, storage).items()
+    }
+
+
+def test_elements_of_a_declared_type_are_typed(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    fill(states)
+    handles = through_json(written(states, storage))
+    pickled = pickled_handles(storage)
+    for name, handle in handles.items():
+        sizes = [sum(map(len, each[name].inline)) for each in (handles, pickled)]
+        assert sizes[0] < 0.9 * sizes[1], name
+        assert handle.count == len(PAIRS)
+    assert contents(restored(handles, storage)) == [PAIRS] * 3
+    assert contents(restored(handles, storage), None) == [PAIRS] * 3  # by the recorded type
+    assert contents(restored(pickled, storage)) == [PAIRS] * 3
+
+
+def test_typed_elements_follow_the_declared_type(storage: LocalStorage) -> None:
+    wider = Types.TUPLE([Types.BIG_INT(), Types.STRING()])
+    states = OperatorStates()
+    fill(states)
+    for handles in (through_json(written(states, storage)), pickled_handles(storage)):
+        again = restored(handles, storage)
+        expected = [*PAIRS[:50], (1, "a list"), None]
+        assert contents(again, wider) == [expected] * 3
+        handles = through_json(written(again, storage))  # noqa: PLW2901 - of the same state
+        assert contents(restored(handles, storage), wider) == [expected] * 3
+
+
+def test_typed_and_pickled_elements_that_nobody_asks_for_become_one_state(
+    storage: LocalStorage,
+) -> None:
+    typed, plain = OperatorStates(), OperatorStates()
+    declared(typed)[0].update(PAIRS)
+    plain.list_state("l").update(PAIRS)
+    old = [written(each, storage) for each in (plain, typed)]
+    (parts,) = redistribute(old, 1)
+    states = OperatorStates()
+    states.restore(parts, StateReader(storage))
+    handles = through_json(written(states, storage))
+    assert restored(handles, storage).list_state("l", PAIR).get() == PAIRS * 2
+    assert restored(handles, storage).list_state("l").get() == PAIRS * 2
+
+
+class Upper(StateSerializer):
+    name = "upper"
+
+    def serialize(self, value: Any) -> bytes:
+        return str(value).upper().encode()
+
+    def deserialize(self, content: bytes, version: int) -> Any:
+        del version
+        return content.decode().lower()
+
+
+def test_a_serializer_is_used_and_required(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    kind = Types.SERIALIZED(Upper())
+    for state in declared(states, kind)[:2]:
+        state.update(["a", None])
+    states.broadcast_state("b", Types.STRING(), kind).put_all({"x": "a", "y": None})
+    handles = written(states, storage)
+    assert handles["l"].inline[0] == b"\x01A"
+    assert contents(restored(handles, storage), kind) == [["a", None]] * 3
+    with pytest.raises(StateError, match=r"operator 'o': its values were written by ser.*'upper'"):
+        restored(handles, storage).list_state("l")
+
+
+@pytest.mark.parametrize("name", ["l", "u", "b"])
+def test_oracle_canonical_rows_of_typed_elements(
+    storage: LocalStorage, tmp_path: Path, name: str
+) -> None:
+    states = OperatorStates()
+    fill(states)
+    handle = written(states, storage)[name]
+    other = pickled_handles(storage)[name]
+    handles = {0: handle, 1: other}
+    elements = {subtask: list(each.inline) for subtask, each in handles.items()}
+    layout = OperatorLayout(handle.kind, handles=handles)
+    table = layout.table(elements)
+    pq.write_table(table, tmp_path / "rows.parquet")
+    query = f"SELECT value.f0, value.f1 FROM '{tmp_path}/rows.parquet' WHERE value_other IS NULL"
+    found = duckdb.connect().execute(query + " AND value IS NOT NULL").fetchall()
+    assert sorted(found) == sorted(PAIRS[:50] * 2)
+    rows = [row["value"] for row in layout.readable_rows(table)]
+    assert rows == PAIRS * 2
+    again = layout.elements(table)
+    assert again[0] == elements[0]
+    for subtask, each in handles.items():
+        back = replace(each, inline=tuple(again[subtask]))
+        state = restored({name: back}, storage)
+        assert contents(state)["lub".index(name)] == PAIRS

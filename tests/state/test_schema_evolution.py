@@ -24,7 +24,6 @@ from millstream.state.serializers import (
     load_stored,
     loads_recorded,
     set_moved_classes,
-    without_stand_ins,
 )
 from millstream.types.types import Row, Types, dataclass_type
 
@@ -311,7 +310,7 @@ def test_a_stored_named_tuple_without_a_field_that_has_no_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = loads_recorded(dumps([Page("x")]), {f"{__name__}.Page": ("name",)})
-    assert without_stand_ins(kept) == [Page("x")]
+    assert load_stored(dumps(kept)) == [Page("x")]
 
     class LongerPage(NamedTuple):
         name: str
@@ -319,7 +318,7 @@ def test_a_stored_named_tuple_without_a_field_that_has_no_default(
 
     take_the_place_of(Page, LongerPage, monkeypatch)
     with pytest.raises(StateError, match=r"without the fields rank, which have no default"):
-        without_stand_ins(kept)
+        dumps(kept)
 
 
 def test_other_named_tuples_are_refused(world: World) -> None:

@@ -48,7 +48,9 @@ class OperatorStateHandle:
     kind: OperatorStateKind
     #: How many elements; of broadcast state, entries.
     count: int
-    #: The elements, each pickled, where they are small; else they are in the file.
+    #: The elements where they are small; else they are in the file.  Each is in the encoding of
+    #: its recorded type (``state/value_codec.py``), of which a pickle is one form; without a
+    #: recorded type it is pickled.
     inline: tuple[bytes, ...] = ()
     file: StateFile | None = None
     #: The declared type, for people; empty if there is none.

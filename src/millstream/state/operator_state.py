@@ -21,15 +21,18 @@ from millstream.crash_points import crash_point
 from millstream.errors import StateError
 from millstream.state.local_copies import directory_name, read_table, stored_table
 from millstream.state.migration import stored_value, value_conversion
-from millstream.state.registry import declared_schemas
-from millstream.state.serializers import moved_classes, unpickler, without_stand_ins
+from millstream.state.registry import declared_schemas, recorded_kind
+from millstream.state.serializers import moved_classes, unpickler
+from millstream.state.value_codec import codec_of, entry_codec, pickled
 from millstream.types.pickling import dumps
+from millstream.types.recorded_types import type_of_record
+from millstream.types.type_information import TypeInformation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.types.types import TypeInformation
+    from millstream.state.value_codec import ValueCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class StateContent:
 
     kind: OperatorStateKind
     type: str
-    #: Each pickled.
+    #: As the handle has them.
     elements: tuple[bytes, ...]
     is_copy: bool = False
     schemas: dict[str, Any] = field(default_factory=dict)
@@ -55,8 +58,10 @@ class _Named:
     handle: OperatorStateHandle | None = None
     #: The declared types as they are recorded.
     schemas: dict[str, Any] = field(default_factory=dict)
+    #: Writes elements of a recorded type; else they are pickled.
+    encode: Callable[[Any], bytes] = dumps
 
-    def elements(self) -> Iterator[bytes]:
+    def elements(self) -> Iterable[Any]:
         raise NotImplementedError
 
     def load(self, elements: Iterable[Any]) -> None:
@@ -67,8 +72,8 @@ class _Named:
 class _List(_Named):
     _elements: list[Any] = field(default_factory=list)
 
-    def elements(self) -> Iterator[bytes]:
-        return map(dumps, self._elements)
+    def elements(self) -> Iterable[Any]:
+        return self._elements
 
     def load(self, elements: Iterable[Any]) -> None:
         self._elements = list(elements)
@@ -92,8 +97,8 @@ class _List(_Named):
 class _Broadcast(_Named):
     _entries: dict[Any, Any] = field(default_factory=dict)
 
-    def elements(self) -> Iterator[bytes]:
-        return map(dumps, self._entries.items())
+    def elements(self) -> Iterable[Any]:
+        return self._entries.items()
 
     def load(self, elements: Iterable[Any]) -> None:
         self._entries = dict(elements)
@@ -188,7 +193,17 @@ class OperatorStates:
         known.type = declared or known.type
         if schemas and known.schemas != schemas:
             known.schemas, known.handle = schemas, None
+        if schemas or known.schemas:
+            known.encode = self._codec_of(known, value_type).encode
         return cast("_S", known)
+
+    def _codec_of(self, state: _Named | OperatorStateHandle, value_type: object) -> ValueCodec:
+        """The codec of elements; as the program declares values, or else as they are recorded."""
+        try:
+            return element_codec(state.kind, state.schemas, value_type)
+        except StateError as error:
+            message = f"{self._owner}: {error}"
+            raise StateError(message) from error
 
     def _made(
         self,
@@ -222,7 +237,7 @@ class OperatorStates:
     ) -> Callable[[bytes], Any]:
         """What reads the elements of a handle as the declared type has them."""
         if not wanted["type"]:
-            return unpickler()
+            return self._codec_of(handle, None).decode
         stored = {"type": handle.type, **handle.schemas}
         try:
             convert = value_conversion(name, value_type, stored, wanted)
@@ -230,11 +245,22 @@ class OperatorStates:
             message = f"{self._owner}: {error}"
             raise StateError(message) from error
         if convert is None:
-            return unpickler()
-        read = stored_value(handle.schemas["schema"])
-        if handle.kind is OperatorStateKind.BROADCAST:
-            return lambda element: without_stand_ins(_with_value(convert, read(element)))
-        return lambda element: without_stand_ins(convert(read(element)))
+            return self._codec_of(handle, value_type).decode
+        schema, is_entry = handle.schemas["schema"], handle.kind is OperatorStateKind.BROADCAST
+        kind, unpickle = type_of_record(schema, "tuple"), stored_value(schema)
+        key_type = _key_type(handle.schemas)
+        codec = (
+            entry_codec(key_type, kind, unpickle) if is_entry else codec_of(kind, unpickle=unpickle)
+        )
+        read = codec.decode
+        declared = element_codec(handle.kind, wanted, value_type)
+
+        def converted(element: bytes) -> Any:
+            value = read(element)
+            made = _with_value(convert, value) if is_entry else convert(value)
+            return declared.decode(declared.encode(made))  # without stand-ins
+
+        return converted
 
     def _check(self, known: _Named, kind: OperatorStateKind, declared: str) -> None:
         if known.kind is not kind:
@@ -309,11 +335,11 @@ class OperatorStates:
     def elements(self) -> dict[str, tuple[str, list[bytes]]]:
         """Kind and pickled elements by name; without declared types, which are the operator's."""
         found = {
-            name: (str(parts[0].handle.kind), [e for part in parts for e in self._read(part)])
+            name: (str(parts[0].handle.kind), self._pickled(parts))
             for name, parts in self._unclaimed.items()
         }
         for name, state in self._states.items():
-            found[name] = (str(state.kind), list(state.elements()))
+            found[name] = (str(state.kind), list(map(dumps, state.elements())))
         return found
 
     def snapshot(self) -> dict[str, StateContent | OperatorStateHandle]:
@@ -322,7 +348,7 @@ class OperatorStates:
         for name, parts in self._unclaimed.items():
             found[name] = _only(parts) or self._content_of(parts)
         for name, state in self._states.items():
-            elements = () if state.handle else tuple(state.elements())
+            elements = () if state.handle else tuple(map(state.encode, state.elements()))
             found[name] = state.handle or StateContent(
                 state.kind, state.type, elements, schemas=state.schemas
             )
@@ -332,7 +358,20 @@ class OperatorStates:
         """What nobody asked for, as one."""
         handle = parts[0].handle
         elements = tuple(element for part in parts for element in self._read(part))
+        if any(part.handle.schemas != handle.schemas for part in parts):
+            elements = tuple(self._pickled(parts))  # which can be read as of any type
         return StateContent(handle.kind, handle.type, elements, handle.is_copy, handle.schemas)
+
+    def _pickled(self, parts: Sequence[StatePart]) -> list[bytes]:
+        """The elements of some parts, each pickled."""
+        found: list[bytes] = []
+        for part in parts:
+            elements = self._read(part)
+            if part.handle.schemas:
+                decode = self._codec_of(part.handle, None).decode
+                elements = [dumps(decode(element)) for element in elements]
+            found += elements
+        return found
 
     def written(self, handles: Mapping[str, OperatorStateHandle]) -> None:
         """Remember where the last snapshot lies; nothing was changed since it was taken."""
@@ -342,6 +381,33 @@ class OperatorStates:
                 self._states[name].handle = handle
             else:
                 self._unclaimed[name] = [StatePart.whole(handle)]
+
+
+def element_codec(
+    kind: OperatorStateKind, schemas: Mapping[str, Any], declared: object = None
+) -> ValueCodec:
+    """Return the codec of the elements of a state, for a program.
+
+    Args:
+        kind: of the state.
+        schemas: recorded types of its values and keys.
+        declared: the type of values that the program declares; else it is the recorded one.
+
+    Raises:
+        StateError: only a serializer that is not declared reads the values.
+    """
+    schema = schemas.get("schema")
+    if schema is None:
+        return pickled(unpickler())
+    value_type = declared if isinstance(declared, TypeInformation) else recorded_kind(schema)
+    if kind is OperatorStateKind.BROADCAST:
+        return entry_codec(_key_type(schemas), value_type, unpickler())
+    return codec_of(value_type, unpickle=unpickler())
+
+
+def _key_type(schemas: Mapping[str, Any]) -> TypeInformation | None:
+    schema = schemas.get("key_schema")
+    return None if schema is None else recorded_kind(schema)
 
 
 def _with_value(convert: Callable[[Any], Any], entry: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -434,7 +500,7 @@ class StateReader:
         self._files: dict[str, pa.ChunkedArray] = {}
 
     def __call__(self, part: StatePart) -> Sequence[bytes]:
-        """The elements of a part, each pickled.
+        """The elements of a part, as they are stored.
 
         Raises:
             CorruptCheckpointError: the file is missing or is not what was written.

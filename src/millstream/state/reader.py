@@ -30,7 +30,7 @@ from millstream.state.operator_state import StateReader
 from millstream.state.packed_buckets import decoded_bucket
 from millstream.state.registry import Section, is_list_format, read_sections
 from millstream.state.rescale import key_and_rest, own_states, timed_key_and_rest
-from millstream.state.value_codec import codec_of, pickled
+from millstream.state.value_codec import codec_of, entry_codec, pickled
 from millstream.types.recorded_types import type_of_record
 from millstream.types.row import row_class
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
+    from millstream.contracts.operator import OperatorStateHandle
     from millstream.state.value_codec import ValueCodec
     from millstream.types.row import Row
 
@@ -368,7 +369,7 @@ class OperatorState:
         self,
         uid: str,
         stores: list[tuple[KeyValueStore, StateHandle]],
-        states: list[tuple[int, dict[str, Sequence[bytes]]]],
+        states: list[tuple[int, dict[str, tuple[ValueCodec, Sequence[bytes]]]]],
         described: dict[str, Section],
     ) -> None:
         self.uid = uid
@@ -394,15 +395,16 @@ class OperatorState:
                 found[section.name] = StoredSection(section, count, size)
         sections = [found[name] for name in sorted(found)]
         for state, section in sorted(self._described.items()):
-            sizes = [len(element) for _, element in self._elements(state)]
+            sizes = [len(element) for _, element, _ in self._elements(state)]
             sections.append(StoredSection(section, len(sizes), sum(sizes)))
         return sections
 
-    def _elements(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """Subtask and element; of broadcast state, which is the same in all, those of one."""
+    def _elements(self, name: str) -> Iterator[tuple[int, bytes, ValueCodec]]:
+        """Subtask, element and codec; of broadcast state, the same in all, those of one."""
         for subtask, states in self._states:
             if name in states:
-                yield from ((subtask, element) for element in states[name])
+                codec, elements = states[name]
+                yield from ((subtask, element, codec) for element in elements)
                 if self._described[name].kind == OperatorStateKind.BROADCAST.label:
                     return
 
@@ -417,8 +419,8 @@ class OperatorState:
                 if section.name == name:
                     first, stop = handle["key_groups"]
                     yield from _entries(store, section, (self._max_parallelism, (first, stop)))
-        for subtask, element in self._elements(name):
-            value = readable_value(element)
+        for subtask, element, codec in self._elements(name):
+            value = codec.decode(element)
             if self._described[name].kind == OperatorStateKind.BROADCAST.label:
                 yield StateEntry(*value)
             else:
@@ -435,11 +437,14 @@ def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iter
     acks = manifest.operators.get(uid, [])
     handles = [ack.state for ack in acks if ack.state is not None]
     read = StateReader(storage)
-    states: list[tuple[int, dict[str, Sequence[bytes]]]] = []
+    states: list[tuple[int, dict[str, tuple[ValueCodec, Sequence[bytes]]]]] = []
     described: dict[str, Section] = {}
     for ack in acks:
         own = own_states(ack.operator_states)
-        states.append((ack.subtask, {name: read(part) for name, (part,) in own.items()}))
+        elements = {
+            name: (readable_elements(part.handle), read(part)) for name, (part,) in own.items()
+        }
+        states.append((ack.subtask, elements))
         for name, state in ack.operator_states.items():
             described[name] = Section(name, -1, state.kind.label, "S", "", "pickle", state.type)
     with contextlib.ExitStack() as stack:
@@ -533,6 +538,17 @@ def readable_codec(section: Section) -> ValueCodec:
     if section.format.startswith("typed"):
         return _codec(json.dumps(section.schema), section.format, section.expires)
     return pickled(readable_value)
+
+
+def readable_elements(handle: OperatorStateHandle) -> ValueCodec:
+    """The codec of the elements of an operator state, which finds no class of the program."""
+    kind, key = (
+        None if schema is None else type_of_record(schema, "row")
+        for schema in map(handle.schemas.get, ("schema", "key_schema"))
+    )
+    if handle.kind is OperatorStateKind.BROADCAST:
+        return entry_codec(key, kind, readable_value)
+    return codec_of(kind, unpickle=readable_value)
 
 
 def _value(section: Section, stored: bytes) -> object:

@@ -318,11 +318,6 @@ def _restored_tuple(cls: Any, kept: Mapping[str, Any]) -> Any:
     return cls._make(fields[name] for name in cls._fields)
 
 
-def without_stand_ins(value: Any) -> Any:
-    """Return what ``loads_recorded`` gave, after a conversion, without any ``StoredRecord``."""
-    return unpickler()(dumps(value))
-
-
 def loads_recorded(content: bytes, records: Mapping[str, tuple[str, ...]]) -> Any:
     """Unpickle a value with ``StoredRecord`` objects in the place of some dataclasses.
 

@@ -405,6 +405,39 @@ def _list_of(inner: ValueCodec, unpickle: Callable[[bytes], Any]) -> ValueCodec:
     return _codec(encode, decode)
 
 
+_KEY: Final = struct.Struct(">BI")
+
+
+def entry_codec(
+    key: TypeInformation | None,
+    value: TypeInformation | None,
+    unpickle: Callable[[bytes], Any] = loads,
+) -> ValueCodec:
+    """Return the codec of entries of a map: tuples of a key and a value.
+
+    Args:
+        key: the type of keys; None if it is unknown.
+        value: that of values.
+        unpickle: reads what is pickled.
+    """
+    keys, values = codec_of(key, unpickle=unpickle), codec_of(value, unpickle=unpickle)
+    if not values.is_typed:
+        return values
+
+    def encode(entry: tuple[Any, Any]) -> bytes:
+        encoded = keys.encode(entry[0])
+        return _KEY.pack(_PARTS[0], len(encoded)) + encoded + values.encode(entry[1])
+
+    def decode(content: bytes) -> tuple[Any, Any]:
+        if content[0] == _PICKLE:
+            found: tuple[Any, Any] = unpickle(content)
+            return found
+        end = _KEY.size + int(_KEY.unpack_from(content)[1])
+        return keys.decode(content[_KEY.size : end]), values.decode(content[end:])
+
+    return _codec(encode, decode)
+
+
 def _map_of(inner: ValueCodec, unpickle: Callable[[bytes], Any]) -> ValueCodec:
     encode_item, decode_item = inner.encode, inner.decode
 

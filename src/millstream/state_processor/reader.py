@@ -377,7 +377,12 @@ class SavepointReader(TemporaryFiles):
         if kind not in (None, found):
             message = f"state {name!r} of operator {uid!r} is {found} state, not {kind} state"
             raise StateError(message)
-        return StateTable(read_table(path), layout=OperatorLayout(found, forms_of(described)))
+        acks = self.saved.manifest.operators[uid]
+        handles = {
+            ack.subtask: ack.operator_states[name] for ack in acks if name in ack.operator_states
+        }
+        layout = OperatorLayout(found, forms_of(described), handles)
+        return StateTable(read_table(path), layout=layout)
 
     def read_source_positions(self) -> StateTable:
         """Read where the splits of all sources stand."""

@@ -11,16 +11,21 @@ from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.canonical.layout import KEY, OTHER, POSITION, SUBTASK, VALUE, Column
 from millstream.state.canonical.value_form import infer_form
-from millstream.state.reader import readable_value
+from millstream.state.reader import readable_elements, readable_value
+from millstream.state.value_codec import pickled
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from millstream.contracts.operator import OperatorStateHandle
     from millstream.state.canonical.value_form import ValueForm
+    from millstream.state.value_codec import ValueCodec
 
 
 _UNREADABLE: Final = object()
+#: The first byte of what is pickled.
+_PICKLE: Final = b"\x80"
 
 
 class OperatorLayout:
@@ -32,11 +37,20 @@ class OperatorLayout:
     Args:
         kind: of the state.
         columns: forms as a file has them; None: they are found from the elements.
+        handles: subtask -> what has the elements, with their recorded types; left out, they are
+            pickled.
     """
 
     def __init__(
-        self, kind: OperatorStateKind, columns: Mapping[str, ValueForm] | None = None
+        self,
+        kind: OperatorStateKind,
+        columns: Mapping[str, ValueForm] | None = None,
+        handles: Mapping[int, OperatorStateHandle] | None = None,
     ) -> None:
+        handles = handles or {}
+        self._codecs = {subtask: readable_elements(each) for subtask, each in handles.items()}
+        schemas = [handle.schemas for handle in handles.values()]
+        self._are_alike = all(each == schemas[0] for each in schemas)
         self._is_broadcast = kind is OperatorStateKind.BROADCAST
         self._names = [KEY, VALUE] if self._is_broadcast else [VALUE]
         self._columns = {name: Column.of_form(name, form) for name, form in (columns or {}).items()}
@@ -51,21 +65,27 @@ class OperatorLayout:
         """The column of elements as they are stored."""
         return VALUE if self._columns[VALUE].codec is None else VALUE + OTHER
 
+    def _codec(self, subtask: int | None) -> ValueCodec:
+        """That of the elements of a subtask; None: of all."""
+        default = next(iter(self._codecs.values()), pickled(readable_value))
+        return default if subtask is None else self._codecs.get(subtask, default)
+
     def table(self, elements: Mapping[int, Sequence[bytes]]) -> pa.Table:
         """The rows of all subtasks.
 
         Args:
-            elements: subtask -> its elements, each pickled.
+            elements: subtask -> its elements.
         """
         subtasks: dict[int | None, Sequence[bytes]] = dict(elements.items())
-        if self._is_broadcast and len({tuple(sorted(each)) for each in elements.values()}) == 1:
+        contents = {tuple(sorted(each)) for each in elements.values()}
+        if self._is_broadcast and len(contents) == 1 and self._are_alike:
             subtasks = {None: next(iter(elements.values()))}
         rows = [
             (subtask, position, stored)
             for subtask, own in subtasks.items()
             for position, stored in enumerate(own)
         ]
-        values = [_readable(stored) for _, _, stored in rows]
+        values = [_readable(stored, self._codec(subtask)) for subtask, _, stored in rows]
         columns = [self._parts(value) for value in values]
         for at, name in enumerate(self._names):
             form = infer_form(None if parts is None else parts[at] for parts in columns)
@@ -101,15 +121,14 @@ class OperatorLayout:
         )
 
     def elements(self, table: pa.Table) -> dict[int | None, list[bytes]]:
-        """Subtask -> its elements, each pickled; None: of all subtasks.
+        """Subtask -> its elements; None: of all subtasks.
 
         Raises:
             StateError: the elements of a subtask are not numbered in order.
         """
-        codecs = [(name, self._columns[name].codec) for name in self._names]
         columns = [
             [None] * table.num_rows if codec is None else codec.values(table.column(name))
-            for name, codec in codecs
+            for name, codec in ((name, self._columns[name].codec) for name in self._names)
         ]
         found: dict[int | None, list[bytes]] = {}
         rows = zip(
@@ -125,7 +144,9 @@ class OperatorLayout:
                 message = f"element {position} of subtask {subtask} does not follow the one before"
                 raise StateError(message)
             value = parts if self._is_broadcast else parts[0]
-            own.append(dumps(value) if stored is None else stored)
+            codec = self._codec(subtask)
+            encode = codec.encode if codec.is_typed else dumps
+            own.append(encode(value) if stored is None else stored)
         return found
 
     def readable_rows(self, table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -137,7 +158,7 @@ class OperatorLayout:
         subtasks, positions = (table.column(name).to_pylist() for name in (SUBTASK, POSITION))
         elements = chain.from_iterable(self.elements(table).values())
         for subtask, position, stored in zip(subtasks, positions, elements, strict=True):
-            value = readable_value(stored)
+            value = self._codec(subtask).decode(stored)
             parts = value if self._is_broadcast else (value,)
             yield {
                 SUBTASK: subtask,
@@ -146,8 +167,11 @@ class OperatorLayout:
             }
 
 
-def _readable(stored: bytes) -> Any:
+def _readable(stored: bytes, codec: ValueCodec) -> Any:
     try:
-        return readable_value(stored)
-    except StateError:
+        value = codec.decode(stored)
+        # A pickle has several forms; what is equal and of the same types is the same.
+        is_known = stored[:1] == _PICKLE or not codec.is_typed or codec.encode(value) == stored
+    except Exception:  # noqa: BLE001 - of whatever a value is: it stays as it is stored
         return _UNREADABLE
+    return value if is_known else _UNREADABLE

@@ -232,7 +232,12 @@ def _restored_states(
         contents = {}
         for name, handle in ack.operator_states.items():
             if name not in elements:
-                elements[name] = read_operator_state(saved, uid, name, handle, work / "files")
+                handles = {
+                    each.subtask: each.operator_states[name]
+                    for each in acks
+                    if name in each.operator_states
+                }
+                elements[name] = read_operator_state(saved, uid, name, handles, work / "files")
             own = elements[name].get(ack.subtask, elements[name].get(None, []))
             if len(own) != handle.count:
                 message = (
@@ -250,9 +255,24 @@ def _restored_states(
 
 
 def read_operator_state(
-    saved: CanonicalSavepoint, uid: str, name: str, handle: OperatorStateHandle, directory: Path
+    saved: CanonicalSavepoint,
+    uid: str,
+    name: str,
+    handles: dict[int, OperatorStateHandle],
+    directory: Path,
 ) -> dict[int | None, list[bytes]]:
-    """Read the elements of an operator state by subtask, each pickled; None: of all subtasks."""
+    """Read the elements of an operator state by subtask; None: of all subtasks.
+
+    Args:
+        saved: the savepoint.
+        uid: of the operator.
+        name: of the state.
+        handles: subtask -> what is to have the elements, in the encoding of their recorded type.
+        directory: for a copy of the file.
+
+    Raises:
+        CorruptCheckpointError: the file is missing or damaged.
+    """
     saved_file = saved.of_operator(uid, OPERATOR).get(name)
     if saved_file is None:
         message = (
@@ -263,7 +283,8 @@ def read_operator_state(
     file = saved_file.file["remote"]
     path = saved.local_file(file, directory)
     metadata = read_metadata(path, file)
-    layout = OperatorLayout(handle.kind, forms_of(metadata))
+    kind = next(iter(handles.values())).kind
+    layout = OperatorLayout(kind, forms_of(metadata), handles)
     found = layout.elements(read_table(path))
     path.unlink()
     return found

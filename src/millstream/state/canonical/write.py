@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, OperatorAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import OperatorStateKind
+    from millstream.contracts.operator import OperatorStateHandle
     from millstream.state.canonical.layout import Entries
     from millstream.state.registry import Section
 
@@ -216,14 +216,16 @@ class _OperatorWriter:
         """Write its list, union and broadcast states."""
         read = StateReader(source)
         found: dict[str, dict[int, list[bytes]]] = {}
-        kinds: dict[str, tuple[OperatorStateKind, str]] = {}
+        handles: dict[str, dict[int, OperatorStateHandle]] = {}
         for ack in acks:
             for name, (part,) in own_states(ack.operator_states).items():
                 found.setdefault(name, {})[ack.subtask] = list(read(part))
-                kinds[name] = part.handle.kind, part.handle.type or kinds.get(name, ("", ""))[1]
+                handles.setdefault(name, {})[ack.subtask] = part.handle
         for name, elements in found.items():
-            kind, declared = kinds[name]
-            layout = OperatorLayout(kind)
+            own = list(handles[name].values())
+            kind = own[-1].kind
+            declared = next((handle.type for handle in reversed(own) if handle.type), "")
+            layout = OperatorLayout(kind, handles=handles[name])
             table = layout.table(elements)
             meta = _metadata(
                 self._uid, name, kind=f"{kind} operator state", type=declared, columns=layout.forms
