@@ -206,7 +206,10 @@ def test_requirements_are_installed_from_a_directory(
     env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "packages"))
     assert answers(env, times_of("required_shipped")) == [11, 22]
     assert "required_shipped" in sys.modules
+    installed = Path(os.environ["_PYTHON_REQUIREMENTS_INSTALL_DIR"])
+    assert Path(str(sys.modules["required_shipped"].__file__)).parent == installed
     bring_files(JobFiles())
+    assert "_PYTHON_REQUIREMENTS_INSTALL_DIR" not in os.environ
     assert "required_shipped" not in sys.modules
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 _LOCK: Final = "lock"
+#: The environment variable of PyFlink's workers with the directory of installed requirements.
+_INSTALLED_REQUIREMENTS: Final = "_PYTHON_REQUIREMENTS_INSTALL_DIR"
 #: Lines of pip's output that say what went wrong.
 _LINES: Final = 15
 #: What this process has put on its Python path.
@@ -44,7 +46,7 @@ def bring_files(files: JobFiles) -> None:
     """Make the files of a job be there and importable, and those of another job not.
 
     Workers have the environment variables that functions of PyFlink can read: their Python as
-    ``python``, and that no limit of memory is set for them.
+    ``python``, that no limit of memory is set for them, and where requirements are installed.
 
     Raises:
         CorruptCheckpointError: one is not in the storage as it was sent.
@@ -65,6 +67,9 @@ def bring_files(files: JobFiles) -> None:
     packages = files.packages_directory
     if packages is not None:
         _once(files, packages, partial(_install, files))
+        os.environ[_INSTALLED_REQUIREMENTS] = str(packages)
+    else:  # else those of another job in the same worker
+        os.environ.pop(_INSTALLED_REQUIREMENTS, None)
     _use_path(files.python_path)
 
 
