@@ -12,11 +12,13 @@ import pytest
 from rich.console import Console
 
 from millstream.cli.shell.display import Display, Rows, _fitted
+from millstream.cli.shell.executor import EmbeddedExecutor
 from millstream.cli.shell.shell import Shell, is_whole
 from millstream.cli.shell.terminal import Terminal, history_file
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
 from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
+from millstream.sql.parser.parser import parse_statement
 from millstream.table.completion import candidates, word_before
 from millstream.table.table_result import cell_texts
 from millstream.types.logical_types import BigIntType, VarCharType
@@ -59,6 +61,7 @@ class Result:
     job: object = None
     closed: bool = False
     waited: bool = False
+    is_query: bool = False
 
     def get_resolved_schema(self) -> ResolvedSchema:
         return SCHEMA
@@ -87,24 +90,50 @@ class Result:
 
 
 @dataclass
+class Client:
+    """A job in the background."""
+
+    status: JobStatus = JobStatus.RUNNING
+    job_id: str = "j1"
+
+    @property
+    def job(self) -> Client:
+        return self
+
+    def get_job_id(self) -> str:
+        return self.job_id
+
+    def get_job_status(self) -> JobStatus:
+        return self.status
+
+    def get_job_execution_result(self) -> None:
+        if self.status is JobStatus.FAILED:
+            message = "division by zero"
+            raise JobError(message)
+
+
+@dataclass
 class Environment:
     """Runs nothing, and remembers what it was given."""
 
     console: Console
     rows: tuple[Any, ...] = CHANGES
     failure: BaseException | None = None
-    job: object = field(default_factory=object)
+    job: object = field(default_factory=Client)
     options: dict[str, str] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
 
     def execute_sql(self, statement: str) -> Result:
+        parse_statement(statement)
         self.statements.append(statement)
         if "missing" in statement:
             message = "missing: no such table"
             raise ValidationError(message)
         job = self.job if "INSERT" in statement else None
-        self.results.append(Result(self.console, self.rows, self.failure, job))
+        result = Result(self.console, self.rows, self.failure, job)
+        result.is_query = statement.strip().startswith(("SELECT", "EXECUTE"))
+        self.results.append(result)
         return self.results[-1]
 
     def get_config(self) -> Environment:
@@ -147,7 +176,7 @@ def environment(console: Console) -> Environment:
 
 @pytest.fixture
 def shell(environment: Environment, console: Console) -> Shell:
-    return Shell(environment, console, "tableau")  # type: ignore[arg-type]
+    return Shell(EmbeddedExecutor(environment), console, "tableau")  # type: ignore[arg-type]
 
 
 def shown(console: Console) -> str:
@@ -213,32 +242,11 @@ def test_an_insert_is_waited_for_if_that_is_wanted(shell: Shell, environment: En
     assert [each.waited for each in environment.results] == [False, False, True, False]
 
 
-@dataclass
-class Client:
-    """A job in the background."""
-
-    status: JobStatus = JobStatus.RUNNING
-
-    @property
-    def job(self) -> Client:
-        return self
-
-    def get_job_id(self) -> str:
-        return "j1"
-
-    def get_job_status(self) -> JobStatus:
-        return self.status
-
-    def get_job_execution_result(self) -> None:
-        if self.status is JobStatus.FAILED:
-            message = "division by zero"
-            raise JobError(message)
-
-
 def test_the_end_of_a_job_in_the_background_is_told_once(
     shell: Shell, environment: Environment
 ) -> None:
-    failing, finishing, synchronous = Client(), Client(), Client(JobStatus.FINISHED)
+    failing, finishing = Client(), Client(job_id="j2")
+    synchronous = Client(JobStatus.FINISHED, "j3")
     for client in (failing, finishing):
         environment.job = client
         shell.run("INSERT INTO t SELECT 1")
@@ -254,7 +262,7 @@ def test_the_end_of_a_job_in_the_background_is_told_once(
     finishing.status = JobStatus.FINISHED
     shell.tell_of_ended_jobs()
     shell.tell_of_ended_jobs()
-    assert shown(environment.console).endswith(f"{expected}Job j1 has ended: FINISHED\n")
+    assert shown(environment.console).endswith(f"{expected}Job j2 has ended: FINISHED\n")
 
 
 def test_a_table_has_the_rows_that_are_left(console: Console) -> None:

@@ -322,7 +322,33 @@ def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         metavar="FILE",
         help="a script to run first, also before a prompt; can be repeated",
     )
+    sql.add_argument(
+        "--gateway",
+        type=_gateway_address,
+        metavar="URL",
+        help="run the statements in a session of this SQL gateway, such as http://127.0.0.1:8083; "
+        "jobs of INSERT continue without the shell",
+    )
+    sql.add_argument(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help="the token of the gateway (its millstream.rest.token-file)",
+    )
+    sql.add_argument(
+        "--certificate",
+        default="",
+        metavar="FILE",
+        help="the gateway's own certificate, or that of its authority, in PEM format",
+    )
     _add_environment(sql)
+
+
+def _gateway_address(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        message = f"{text!r} is no URL: it begins with http:// or https://"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _add_sql_gateway(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -807,10 +833,20 @@ def _dispatch(options: argparse.Namespace) -> int:
         definitions=dict(options.definitions),
     )
     if options.command == "sql":
+        from millstream.cli.job_targets import Access
         from millstream.cli.sql_command import SqlOptions, run_sql
 
         files, initial = tuple(options.files), tuple(options.initial)
-        return run_sql(SqlOptions(files, initial, program.configuration()))
+        return run_sql(
+            SqlOptions(
+                files,
+                initial,
+                program.configuration(),
+                options.gateway or "",
+                Access(options.token_file),
+                options.certificate,
+            )
+        )
     if options.command == "sql-gateway":
         from millstream.cli.sql_gateway_command import run_sql_gateway
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.cli.job_targets import Access
 from millstream.errors import MillstreamError, ProgramError
 
 if TYPE_CHECKING:
+    from millstream.cli.shell.executor import Executor
     from millstream.cli.shell.shell import Shell
 
 
@@ -23,13 +25,18 @@ class SqlOptions:
     initial: tuple[str, ...] = ()
     #: Options of the configuration.
     configuration: dict[str, str] = field(default_factory=dict)
+    #: The address of the SQL gateway that runs the statements; empty: this process does.
+    gateway: str = ""
+    access: Access = field(default_factory=Access)
+    #: A PEM file with the gateway's own certificate; empty: one of a known authority.
+    certificate: str = ""
 
 
 def run_sql(options: SqlOptions) -> int:
     """Run scripts, or what is typed if there are none.
 
     Jobs of INSERT statements run in this process: a script waits for them at its end; somebody who
-    leaves the prompt stops them.
+    leaves the prompt stops them. At a SQL gateway they run in its process, and continue.
 
     Args:
         options: The options of the command line.
@@ -41,10 +48,14 @@ def run_sql(options: SqlOptions) -> int:
         MillstreamError: a statement of a script cannot be run, or its query failed.
         KeyboardInterrupt: a query of a script was stopped.
     """
-    from millstream.datastream.running_jobs import end_of_program
+    from rich.console import Console
+
+    from millstream.cli.shell.shell import Shell
 
     interactive = not options.files and sys.stdin.isatty()
-    shell = _shell(options, interactive=interactive)
+    executor = _executor(options)
+    console = Console(highlight=False, emoji=False)
+    shell = Shell(executor, console, "table" if interactive else "tableau")
     try:
         if interactive:
             _interact(shell, options)
@@ -52,24 +63,25 @@ def run_sql(options: SqlOptions) -> int:
             scripts = (*options.initial, *(options.files or ("-",)))
             all(_run(shell, name) for name in scripts)
     except BaseException:
-        end_of_program(failed=True)
+        executor.close(failed=True)
         raise
-    return 0 if end_of_program(failed=interactive) else 1
+    return 0 if executor.close(failed=interactive) else 1
 
 
-def _shell(options: SqlOptions, *, interactive: bool) -> Shell:
-    from rich.console import Console
+def _executor(options: SqlOptions) -> Executor:
+    if options.gateway:
+        from millstream.cli.shell.gateway_executor import GatewayClient, GatewayExecutor
 
-    from millstream.cli.shell.shell import Shell
+        client = GatewayClient(options.gateway, options.access.token, options.certificate)
+        return GatewayExecutor(client, options.configuration)
+    from millstream.cli.shell.executor import EmbeddedExecutor
     from millstream.configuration.configuration import Configuration
     from millstream.configuration.options import PROGRESS
     from millstream.table import TableEnvironment
 
     # A line of progress would stand in the middle of the rows.
     quiet = {PROGRESS.key: "off", **options.configuration}
-    environment = TableEnvironment.create(Configuration(quiet))
-    console = Console(highlight=False, emoji=False)
-    return Shell(environment, console, "table" if interactive else "tableau")
+    return EmbeddedExecutor(TableEnvironment.create(Configuration(quiet)))
 
 
 def _interact(shell: Shell, options: SqlOptions) -> None:

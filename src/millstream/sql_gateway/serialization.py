@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.json_messages import JsonOptions, cells_as_json
 from millstream.expressions.casts import PRINTED_STYLE, text_function
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.table.table_result import row_texts
 from millstream.types import logical_types as lt
 from millstream.types.row import RowKind
 from millstream.types.values import values_of_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from millstream.contracts.batch import Batch
-    from millstream.sql.catalog.schema import ResolvedSchema
 
 ROW_FORMATS: Final = ("JSON", "PLAIN_TEXT")
 
@@ -41,6 +41,34 @@ _DESCRIBED: Final = (
     lt.TimestampType,
     lt.LocalZonedTimestampType,
 )
+
+#: Flink's name of a type -> its class.
+_BY_ROOT: Final[dict[str, type[lt.LogicalType]]] = {
+    kind.root.name: kind
+    for kind in (
+        lt.NullType,
+        lt.BooleanType,
+        lt.TinyIntType,
+        lt.SmallIntType,
+        lt.IntType,
+        lt.BigIntType,
+        lt.FloatType,
+        lt.DoubleType,
+        lt.DecimalType,
+        lt.CharType,
+        lt.VarCharType,
+        lt.BinaryType,
+        lt.VarBinaryType,
+        lt.DateType,
+        lt.TimeType,
+        lt.TimestampType,
+        lt.LocalZonedTimestampType,
+        lt.ArrayType,
+        lt.MapType,
+        lt.MultisetType,
+        lt.RowType,
+    )
+}
 
 
 def described_type(kind: lt.LogicalType) -> lt.LogicalType:
@@ -92,6 +120,45 @@ def _field_as_json(field: lt.RowField) -> dict[str, Any]:
     if field.description is not None:
         node["description"] = field.description
     return node
+
+
+def type_from_json(node: Mapping[str, Any]) -> lt.LogicalType:
+    """Return the type that ``type_as_json``, or Flink, has written.
+
+    Args:
+        node: Flink's JSON of a logical type. One that has no counterpart here is VARCHAR.
+    """
+    nullable = bool(node.get("nullable", True))
+    kind = _BY_ROOT.get(str(node.get("type")))
+    if kind is None:
+        return _TEXT.with_nullability(nullable)
+    given: dict[str, Any] = {
+        key: node[key] for key in ("length", "precision", "scale") if key in node
+    }
+    if issubclass(kind, lt.MapType):
+        given = {
+            "key_type": type_from_json(node["keyType"]),
+            "value_type": type_from_json(node["valueType"]),
+        }
+    elif issubclass(kind, lt.ArrayType | lt.MultisetType):
+        given = {"element_type": type_from_json(node["elementType"])}
+    elif issubclass(kind, lt.RowType):
+        given = {
+            "fields": [
+                lt.RowField(
+                    each["name"], type_from_json(each["fieldType"]), each.get("description")
+                )
+                for each in node["fields"]
+            ]
+        }
+    return kind(**given).with_nullability(nullable)
+
+
+def columns_from_json(columns: Iterable[Mapping[str, Any]]) -> ResolvedSchema:
+    """Return the columns of a result that ``columns_as_json``, or Flink, has written."""
+    return ResolvedSchema(
+        tuple(PhysicalColumn(each["name"], type_from_json(each["logicalType"])) for each in columns)
+    )
 
 
 def columns_as_json(schema: ResolvedSchema) -> list[dict[str, Any]]:

@@ -1,11 +1,8 @@
-"""TableResult: the rows of a statement, Flink's tableau of them, and the job that produces them."""
+"""TableResult: the rows of a statement, and the job that produces them."""
 
 from __future__ import annotations
 
-import math
 import shutil
-import sys
-import unicodedata
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +15,11 @@ from millstream.execution.job_client import collected_records
 from millstream.expressions.casts import PRINTED_STYLE, text_function
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult
+from millstream.table.tableau import NULL, print_changes, print_ok, print_rows, print_submitted
 from millstream.types.columns import as_key
 from millstream.types.external_values import from_external
 from millstream.types.logical_types import FloatType, MapType, MultisetType, RowType
 from millstream.types.row import Row, RowKind, row_class
-from millstream.types.type_roots import TypeRoot
 from millstream.types.values import values_of_column
 
 if TYPE_CHECKING:
@@ -33,41 +30,7 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 
-_NULL: Final = "<NULL>"
 _KINDS: Final = tuple(RowKind)
-_WIDTHS: Final = {
-    TypeRoot.BOOLEAN: 5,
-    TypeRoot.TINYINT: 4,
-    TypeRoot.SMALLINT: 6,
-    TypeRoot.INTEGER: 11,
-    TypeRoot.BIGINT: 20,
-    TypeRoot.DATE: 10,
-}
-_TIMESTAMPS: Final = {TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE, TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE}
-
-
-def column_width(name: str, kind: LogicalType, widest: int = 30) -> int:
-    """Return how many characters a column of a type has; as many as its name at least.
-
-    Args:
-        name: of the column.
-        kind: of its values.
-        widest: that of types whose values may be of any length, ``CHAR(3)`` among them.
-    """
-    root = kind.root
-    if root in _WIDTHS:
-        width = _WIDTHS[root]
-    elif root is TypeRoot.DECIMAL:
-        width = kind.precision + 2  # type: ignore[attr-defined]
-    elif root in _TIMESTAMPS:
-        digits: int = kind.precision  # type: ignore[attr-defined]
-        width = 19 if digits == 0 else 20 + math.ceil(digits / 3) * 3
-    elif root is TypeRoot.TIME_WITHOUT_TIME_ZONE:
-        digits = kind.precision  # type: ignore[attr-defined]
-        width = 8 if digits == 0 else 9 + digits
-    else:
-        width = widest
-    return max(width, len(name), len(_NULL))
 
 
 def row_texts(
@@ -110,7 +73,7 @@ def cell_texts(types: Sequence[LogicalType]) -> Callable[[Iterable[Any]], tuple[
 
 def _cell_writer(kind: LogicalType, zone: str) -> Callable[[Any], str]:
     write = text_function(kind, zone, PRINTED_STYLE)
-    return lambda value: _NULL if value is None else write(value)
+    return lambda value: NULL if value is None else write(value)
 
 
 class ResultKind(Enum):
@@ -232,6 +195,11 @@ class TableResult:
         return CloseableIterator((each.batch() for each in records), records.close)
 
     @property
+    def is_query(self) -> bool:
+        """Whether a query produces the rows."""
+        return isinstance(self._result, QueryResult)
+
+    @property
     def query(self) -> QueryResult | None:
         """The query whose rows are collected; None of other statements."""
         return self._result if isinstance(self._result, QueryResult) else None
@@ -260,47 +228,23 @@ class TableResult:
     def print(self) -> None:
         """Print the rows as Flink's tableau; of a query with the kind of each row in ``op``."""
         if isinstance(self._result, RowsResult) and self._result.is_ok:
-            sys.stdout.write("OK\n")
+            print_ok()
             return
         if isinstance(self._result, QueryResult) and not self._result.is_batch:
-            self._print_stream(self._result.max_column_width)
+            rows: Any
+            with self.collect_texts() as rows:
+                print_changes(self.get_resolved_schema(), rows, self._result.max_column_width)
             return
-        rows: Any
         with self.collect_texts() as rows:
-            cells = [list(texts) for _, texts in rows]
+            cells = [texts for _, texts in rows]
         if isinstance(self._result, JobResult):
-            sys.stdout.write(
-                f"Job has been submitted with JobID {self._result.client.get_job_id()}\n"
-            )
+            print_submitted(self._result.client.get_job_id())
             return
         schema = self.get_resolved_schema()
         if isinstance(self._result, QueryResult):
-            widest = self._result.max_column_width
-            widths = [column_width(c.name, c.type, widest) for c in schema.columns]
-            _print_table(schema.names, cells, widths)
+            print_rows(schema, cells, self._result.max_column_width)
         else:
-            _print_table(schema.names, cells)
-
-    def _print_stream(self, widest: int) -> None:
-        """Rows as they come: widths are by type, since later rows are not known."""
-        schema = self.get_resolved_schema()
-        widths = [2, *(column_width(c.name, c.type, widest) for c in schema.columns)]
-        line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-        header = _line(["op", *schema.names], widths)
-        write = sys.stdout.write
-        write(f"{line}\n{header}\n{line}\n")
-        count = 0
-        rows: Any
-        with self.collect_texts() as rows:
-            for kind, texts in rows:
-                write(_line([str(kind), *texts], widths) + "\n")
-                count += 1
-        if count:
-            write(f"{line}\n")
-            write(f"{count} row{'' if count == 1 else 's'} in set\n")
-        else:
-            write("Empty set\n")
-        sys.stdout.flush()
+            print_rows(schema, cells)
 
 
 def _kind(row: object) -> RowKind:
@@ -347,43 +291,3 @@ def _conversion(kind: LogicalType) -> Callable[[Any], Any] | None:
 
 def _itself(value: Any) -> Any:
     return value
-
-
-_ELLIPSIS: Final = "..."
-
-
-def display_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    shown = []
-    for cell, width in zip(cells, widths, strict=True):
-        text = cell
-        if display_width(text) > width:
-            while display_width(text) > width - len(_ELLIPSIS):
-                text = text[:-1]
-            text += _ELLIPSIS
-        shown.append(" " * (width - display_width(text)) + text)
-    return "| " + " | ".join(shown) + " |"
-
-
-def _print_table(names: list[str], cells: list[list[str]], widths: list[int] | None = None) -> None:
-    """Print a table; its columns are as wide as the widest cell unless their widths are given."""
-    if widths is None and len(names) == 1 and any("\n" in row[0] for row in cells):
-        for row in cells:
-            sys.stdout.write(row[0] + "\n")
-        return
-    if not cells:
-        sys.stdout.write("Empty set\n")
-        return
-    widths = widths or [
-        max(map(display_width, column)) for column in zip(names, *cells, strict=True)
-    ]
-    line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    sys.stdout.write(f"{line}\n{_line(list(names), widths)}\n{line}\n")
-    for row in cells:
-        sys.stdout.write(_line(row, widths) + "\n")
-    count = len(cells)
-    sys.stdout.write(f"{line}\n{count} row{'' if count == 1 else 's'} in set\n")

@@ -19,7 +19,7 @@ from millstream.types.row import RowKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from millstream.table import TableResult
+    from millstream.cli.shell.executor import StatementResult
 
 
 #: How results can be shown.
@@ -120,7 +120,7 @@ class Display:
         self._console = console
         self._mode = mode
 
-    def show(self, result: TableResult) -> None:
+    def show(self, result: StatementResult) -> None:
         """Show rows until the query ends; an interrupt cancels it.
 
         Args:
@@ -137,16 +137,15 @@ class Display:
         else:
             self._show_table(result)
 
-    def _show_changes(self, result: TableResult) -> None:
+    def _show_changes(self, result: StatementResult) -> None:
         schema = result.get_resolved_schema()
         names = [column.name for column in schema.columns]
         self._write(" | ".join(["op", *names]))
-        rows: Any
         with result.collect_texts() as rows:
             for kind, texts in rows:
                 self._write(" | ".join([str(kind), *texts]))
 
-    def _show_table(self, result: TableResult) -> None:
+    def _show_table(self, result: StatementResult) -> None:
         schema = result.get_resolved_schema()
         names = [column.name for column in schema.columns]
         kept = Rows()
@@ -188,13 +187,12 @@ class Display:
         self._write_table(names, every)
         self._write(f"{_rows(len(every))} {'in set' if is_whole else 'so far'}")
 
-    def show_statement(self, result: TableResult) -> None:
+    def show_statement(self, result: StatementResult) -> None:
         """Show what a statement gave that is no query: SHOW, DESCRIBE, OK."""
         names = [column.name for column in result.get_resolved_schema().columns]
         if not self._console.is_terminal or len(names) == 1 or result.get_job_client() is not None:
             result.print()
             return
-        rows: Any
         with result.collect_texts() as rows:
             every = [texts for _, texts in rows]
         if not every:

@@ -1,4 +1,4 @@
-"""Shell: splits scripts, runs statements in a TableEnvironment, shows results."""
+"""Shell: splits scripts, has an executor run the statements, shows results."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Final
 
 from millstream.cli.shell.display import MODES, Display
-from millstream.configuration.options import DML_SYNC, RESULT_MODE
+from millstream.configuration.options import RESULT_MODE
 from millstream.configuration.redaction import masked_statement
-from millstream.errors import ConfigurationError, MillstreamError
-from millstream.sql.parser.nodes import Query
+from millstream.errors import ConfigurationError, SqlParserError, UnsupportedSqlError
 from millstream.sql.parser.parser import parse_statement
-from millstream.sql.parser.statement_nodes import Execute, ResetOption, SetOption
+from millstream.sql.parser.statement_nodes import ResetOption, SetOption
 from millstream.sql.parser.tokens import is_complete, split_statements
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from millstream.execution.job_client import JobClient
-    from millstream.sql.parser.nodes import Statement
-    from millstream.table import TableEnvironment
+    from millstream.cli.shell.executor import Executor
 
 
 #: Commands of the shell, which need no semicolon.
@@ -56,19 +53,19 @@ def is_whole(text: str) -> bool:
 class Shell:
     """Runs statements and shows their results."""
 
-    def __init__(self, environment: TableEnvironment, console: Console, mode: str) -> None:
+    def __init__(self, executor: Executor, console: Console, mode: str) -> None:
         """Take what runs statements.
 
         Args:
-            environment: Runs them.
+            executor: Runs them.
             console: Where results go.
             mode: How results of queries are shown: ``table``, ``changelog`` or ``tableau``.
         """
-        self.environment = environment
+        self.executor = executor
         self.console = console
         self._default_mode = mode
-        #: Jobs of INSERT statements whose end has not been reported yet, with their statements.
-        self._jobs: list[tuple[JobClient, str]] = []
+        #: Ids of INSERT jobs whose end has not been reported yet, with their statements.
+        self._jobs: list[tuple[str, str]] = []
         #: Where the statement that runs, or has run last, begins in its script.
         self.line = 1
         #: Options of the shell itself.
@@ -95,31 +92,29 @@ class Shell:
                 if not self._command(part.statement.upper()):
                     return False
                 continue
-            self._statement(parse_statement(part.text), part.text)
+            self._statement(part.text)
         return True
 
     def tell_of_ended_jobs(self) -> None:
         """Say of each job in the background that has ended since how it did."""
         running = []
-        for client, statement in self._jobs:
-            status = client.job.get_job_status()
-            if not status.is_terminal_state():
-                running.append((client, statement))
+        for job_id, statement in self._jobs:
+            end = self.executor.end_of(job_id)
+            if end is None:
+                running.append((job_id, statement))
                 continue
-            message = f"Job {client.get_job_id()} has ended: {status.name}"
-            try:
-                client.job.get_job_execution_result()
-            except MillstreamError as error:
-                message += f"\n{type(error).__name__}: {error}"
+            message = f"Job {job_id} has ended: {end}"
             self.console.print(message, markup=False, highlight=False, soft_wrap=True)
         self._jobs = running
 
     def running_jobs(self) -> list[str]:
-        """Return id and statement of each job of an INSERT that still runs, a line each."""
+        """Return id and statement of each INSERT job that would end with the shell, a line each."""
+        if not self.executor.jobs_end_with_shell:
+            return []
         return [
-            f"{client.get_job_id()}  {shorten(masked_statement(statement), 60)}"
-            for client, statement in self._jobs
-            if not client.job.get_job_status().is_terminal_state()
+            f"{job_id}  {shorten(masked_statement(statement), 60)}"
+            for job_id, statement in self._jobs
+            if self.executor.end_of(job_id) is None
         ]
 
     def _command(self, command: str) -> bool:
@@ -129,23 +124,23 @@ class Shell:
             self.console.clear()
         return command not in {"QUIT", "EXIT"}
 
-    def _statement(self, statement: Statement, text: str) -> None:
-        if isinstance(statement, SetOption | ResetOption) and self._own_option(statement):
+    def _statement(self, text: str) -> None:
+        statement = _option_statement(text)
+        if statement is not None and self._own_option(statement):
             self.console.print("OK")
             return
-        result = self.environment.execute_sql(text)
-        if isinstance(statement, Query) or (
-            isinstance(statement, Execute) and isinstance(statement.statement, Query)
-        ):
-            Display(self.console, self._own[_RESULT_MODE]).show(result)
+        result = self.executor.execute_sql(text)
+        display = Display(self.console, self._own[_RESULT_MODE])
+        if result.is_query:
+            display.show(result)
             return
-        Display(self.console, self._own[_RESULT_MODE]).show_statement(result)
-        client = result.get_job_client()
-        if client is not None:
-            if self.environment.get_config().get(DML_SYNC.key, "false").lower() == "true":
+        display.show_statement(result)
+        job = result.get_job_client()
+        if job is not None:
+            if self.executor.waits_for_inserts():
                 result.wait()
             else:
-                self._jobs.append((client, text))
+                self._jobs.append((job.get_job_id(), text))
         if isinstance(statement, ResetOption) and statement.key is None:
             self._own = {_RESULT_MODE: self._default_mode}
 
@@ -167,3 +162,13 @@ class Shell:
             raise ConfigurationError(message)
         self._own[key] = value
         return True
+
+
+def _option_statement(text: str) -> SetOption | ResetOption | None:
+    """Return a statement that sets or resets an option; None: it is another, or the executor's."""
+    try:
+        statement = parse_statement(text)
+    except (SqlParserError, UnsupportedSqlError):
+        # The executor refuses it with the same error, or knows more than this parser.
+        return None
+    return statement if isinstance(statement, SetOption | ResetOption) else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.cli.shell.shell import is_whole
 from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
-from millstream.table.completion import candidates, word_before
+from millstream.table.completion import word_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,7 @@ def _completer(shell: Shell) -> Any:
         def get_completions(self, document: Any, complete_event: Any) -> Iterator[Any]:
             del complete_event
             text = document.text_before_cursor
-            for name in candidates(shell.environment, text, document.text_after_cursor):
+            for name in shell.executor.complete(text, document.text_after_cursor):
                 yield Completion(name, start_position=-len(word_before(text)))
 
     return _Completer()
