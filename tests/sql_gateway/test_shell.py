@@ -220,6 +220,7 @@ def test_a_session_stays_open_while_nothing_is_typed(
     idle = other.open()
     # A session that nobody uses is closed; by then that of the shell would be, too.
     until(lambda: idle in gateway.sessions._sessions, lambda there: not there)
+    rows: Any
     with executor.execute_sql("SHOW TABLES").collect_texts() as rows:
         assert [texts for _, texts in rows] == [("t",)]
     executor.close(failed=False)
