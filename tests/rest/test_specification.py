@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _WITHOUT_MEANING = {
     "/jobs/{jobid}/rescaling": "gone from Flink, too: it answers 404",
     "/jobs/{jobid}/rescaling/{triggerid}": "the same",
-    "/jobs/{jobid}/resource-requirements": "",
     "/jobs/{jobid}/execution-result": "",
     "/jobs/{jobid}/checkpoints/{triggerid}": "",
     "/jobs/{jobid}/vertices/{vertexid}/flamegraph": "there is no profiler in the slots",

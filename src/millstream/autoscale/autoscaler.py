@@ -195,7 +195,9 @@ class Autoscaler:
     def scaled(self, changes: Mapping[str, int]) -> None:
         """Note that the changes are made."""
         for name, after in changes.items():
-            each = self.last.evaluations[name]
+            each = self.last.evaluations.get(name)
+            if each is None:  # scaled by request, before there were figures
+                continue
             expected = each.true_rate * after / each.parallelism
             self._past[name] = PastScaling(each.parallelism, after, each.true_rate, expected)
 

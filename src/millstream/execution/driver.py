@@ -65,7 +65,7 @@ from millstream.rest.settings import is_wanted
 from millstream.state.query import StateQueryResult, query_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
     from millstream.checkpoint.coordinator import Coordinator
@@ -242,7 +242,7 @@ class JobDriver(JobHandle):
         self._serve()
         self._thread.start()
         self._reporting.start()
-        if self._autoscaling is not None:
+        if self._autoscaling is not None and self._autoscaling.is_automatic:
             threading.Thread(
                 target=self._autoscale,
                 args=(self._autoscaling,),
@@ -278,7 +278,14 @@ class JobDriver(JobHandle):
             return
         serve = _rest().serve
         logs.keep_log(graph.logging)
-        view = DriverView(self, graph, self._history, self._collect_metrics, lambda: self.is_ready)
+        view = DriverView(
+            self,
+            graph,
+            self._history,
+            self._collect_metrics,
+            lambda: self.is_ready,
+            self.rescale,
+        )
         self._view = view
         server: JobServer = serve(view)
         self._rest, settings = server, server.settings
@@ -309,10 +316,34 @@ class JobDriver(JobHandle):
         while not self._ended.wait(autoscaling.interval):
             if self._status is not JobStatus.RUNNING or self._run is None:
                 continue
-            if autoscaling.observe(self._collect_metrics()):
+            changes = autoscaling.observe(self._collect_metrics())
+            if changes:
                 with self._moving:
-                    if not self._is_leaving and autoscaling.begin():
+                    if not self._is_leaving and autoscaling.begin(changes):
                         self._stop.ask(drain=False)
+
+    def rescale(self, bounds: Mapping[str, tuple[int, int]]) -> None:
+        """Have the job continue from a checkpoint with another parallelism; returns at once.
+
+        Args:
+            bounds: uid of the first operator of a vertex -> its least and most parallelism.
+
+        Raises:
+            ProgramError: the parallelism is impossible, or the job is bounded.
+            JobError: the job does not run, or is stopped or scaled already.
+        """
+        name = self._job.graph.job_name
+        if self._autoscaling is None:
+            message = f"job {name!r} is bounded: it runs in batch mode, and cannot be rescaled"
+            raise ProgramError(message)
+        with self._moving:
+            runs = self._status is JobStatus.RUNNING and self._run is not None
+            if not runs or self._is_leaving or self._autoscaling.is_under_way:
+                message = f"job {name!r} is being started, stopped or rescaled: ask again later"
+                raise JobError(message)
+            changes = self._autoscaling.requested(bounds)
+            if changes and self._autoscaling.begin(changes):
+                self._stop.ask(drain=False)
 
     def _rescale(self) -> bool:
         """Scale the job, whose run has stopped, if it was stopped for that."""

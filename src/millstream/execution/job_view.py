@@ -29,6 +29,7 @@ class DriverView(JobView):
         history: its history.
         collect: returns its metrics.
         is_ready: returns whether its tasks run.
+        rescale: gives its vertices another parallelism.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class DriverView(JobView):
         history: JobHistory,
         collect: Callable[[], list[Measurement]],
         is_ready: Callable[[], bool],
+        rescale: Callable[[Mapping[str, tuple[int, int]]], None],
     ) -> None:
         self._handle = handle
         self._collected = Collected(collect)
         self._is_ready = is_ready
+        self._rescale = rescale
         self.job_id = handle.get_job_id()
         self.name = graph.job_name
         self.is_batch = graph.batch_mode
@@ -87,6 +90,10 @@ class DriverView(JobView):
     def stop_with_savepoint(self, directory: str | None, format_type: str, *, drain: bool) -> str:
         kind = SavepointFormatType[format_type]
         return self._handle.stop_with_savepoint(directory, drain=drain, format_type=kind)
+
+    def rescale(self, bounds: Mapping[str, tuple[int, int]]) -> None:
+        self._require_running()
+        self._rescale(bounds)
 
     def _require_running(self) -> None:
         if self._handle.get_job_status().is_terminal_state():

@@ -15,6 +15,7 @@ from millstream.rest.overview import (
     plan,
     type_of,
 )
+from millstream.rest.security import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,4 +109,41 @@ def _job(call: Call) -> dict[str, Any]:
     }
 
 
-ENDPOINTS: Final = (Endpoint("GET", "/jobs/{jobid}", _job, "a job: status, times, vertices, plan"),)
+def _requirements(call: Call) -> dict[str, Any]:
+    return {
+        vertex.id: {"parallelism": {"lowerBound": 1, "upperBound": vertex.parallelism}}
+        for vertex in call.job.vertices
+    }
+
+
+def _require(call: Call) -> dict[str, Any]:
+    """Rescale a job; as in Flink all vertices are given, and the job follows later."""
+    job = call.job
+    uids = {vertex.id: vertex.uid for vertex in job.vertices}
+    missing, unknown = uids.keys() - call.body.keys(), call.body.keys() - uids.keys()
+    if missing or unknown:
+        message = (
+            f"the body must have all vertices of the job and no others; missing:"
+            f" {sorted(missing)}, unknown: {sorted(unknown)}"
+        )
+        raise Refused(400, message)
+    bounds = {}
+    for key, uid in uids.items():
+        try:
+            found = call.body[key]["parallelism"]
+            bounds[uid] = (found.get("lowerBound", 1), found["upperBound"])
+        except (TypeError, KeyError, AttributeError):
+            bounds[uid] = (None, None)
+        if not all(isinstance(each, int) for each in bounds[uid]):
+            message = f'{key} must be {{"parallelism": {{"lowerBound": 1, "upperBound": 4}}}}'
+            raise Refused(400, message)
+    job.rescale(bounds)
+    return {}
+
+
+_REQUIREMENTS: Final = "/jobs/{jobid}/resource-requirements"
+ENDPOINTS: Final = (
+    Endpoint("GET", "/jobs/{jobid}", _job, "a job: status, times, vertices, plan"),
+    Endpoint("GET", _REQUIREMENTS, _requirements, "the parallelism of each vertex, as bounds"),
+    Endpoint("PUT", _REQUIREMENTS, _require, "rescale a job, by way of a checkpoint"),
+)

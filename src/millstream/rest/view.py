@@ -170,6 +170,15 @@ class JobView(ABC):
         del directory, format_type, drain
         raise self._refusal()
 
+    def rescale(self, bounds: Mapping[str, tuple[int, int]]) -> None:
+        """Give vertices another parallelism, by way of a checkpoint; returns before that is done.
+
+        Args:
+            bounds: uid of the first operator of a vertex -> its least and most parallelism.
+        """
+        del bounds
+        raise self._refusal()
+
     def _refusal(self) -> Refused:
         return Refused(409, f"job {self.name!r} has ended")
 
