@@ -274,6 +274,19 @@ class SchemaRegistryClient:
         found: int = self._kept(("subject", subject, schema), lambda: self._posted(subject, schema))
         return found
 
+    def version(self, subject: str, schema: RegisteredSchema) -> int:
+        """Register a schema that others import, and return its version; raises as ``register``."""
+        self.register(subject, schema)
+        path = f"/subjects/{quote(subject, safe='')}"
+
+        def ask() -> int:
+            return int(
+                self._request("POST", path, f"subject '{subject}'", schema.body())["version"]
+            )
+
+        found: int = self._kept(("version", subject, schema), ask)
+        return found
+
     def _posted(self, subject: str, schema: RegisteredSchema) -> int:
         adds = self._properties.get("auto.register.schemas", "true").lower() == "true"
         path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if adds else "")

@@ -15,12 +15,18 @@ from millstream.connectors.formats.avro_messages import AvroRowDecoder, AvroRowE
 from millstream.connectors.formats.csv_format import single_character
 from millstream.connectors.formats.csv_messages import CsvRowDecoder, CsvRowEncoder, CsvTableOptions
 from millstream.connectors.formats.json_messages import JsonOptions, JsonRowDecoder, JsonRowEncoder
+from millstream.connectors.formats.protobuf_messages import (
+    ProtobufOptions,
+    ProtobufRowDecoder,
+    ProtobufRowEncoder,
+)
 from millstream.connectors.formats.registry_avro import (
     DebeziumAvroDecoder,
     DebeziumAvroEncoder,
     RegistryAvroDecoder,
     RegistryAvroEncoder,
 )
+from millstream.connectors.formats.registry_json import RegistryJsonDecoder, RegistryJsonEncoder
 from millstream.connectors.formats.row_format import RawDecoder, RawEncoder
 from millstream.connectors.formats.schema_registry import SchemaRegistryClient
 from millstream.entry_points import Extensions
@@ -199,6 +205,15 @@ def _registry_avro(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"subject": _subject(options), "legacy": _avro_legacy(options)}
 
 
+def _protobuf_options(options: Mapping[str, Any]) -> ProtobufOptions:
+    return ProtobufOptions(
+        message_class=options["message-class-name"],
+        ignore_parse_errors=options["ignore-parse-errors"],
+        read_default_values=options["read-default-values"],
+        null_string=options["write-null-string-literal"],
+    )
+
+
 @dataclass(frozen=True)
 class Format:
     """A format of messages: its options, what it reads and writes.
@@ -307,8 +322,36 @@ DEBEZIUM_AVRO_CONFLUENT: Final = Format(
     ),
     ALL_CHANGES,
 )
+JSON_SCHEMA: Final = Format(
+    (*_registry_options(), *JSON.options),
+    lambda row, options, _: RegistryJsonDecoder(
+        JsonRowDecoder(row, _json_options(options)), _registry(options)
+    ),
+    lambda row, options: RegistryJsonEncoder(
+        row, _json_options(options), _registry(options), _subject(options), options["schema"]
+    ),
+)
+PROTOBUF: Final = Format(
+    (
+        text("message-class-name"),
+        _ERRORS,
+        boolean("read-default-values", default=False),
+        text("write-null-string-literal", ""),
+        *(each for each in _registry_options(url_required=False) if each.key != "schema"),
+    ),
+    lambda row, options, _: ProtobufRowDecoder(
+        row, _protobuf_options(options), _registry(options) if options["url"] else None
+    ),
+    lambda row, options: ProtobufRowEncoder(
+        row,
+        _protobuf_options(options),
+        *((_registry(options), _subject(options)) if options["url"] else ()),
+    ),
+)
 #: Formats whose messages may hold line breaks, so that files of lines cannot hold them.
-BINARY_FORMATS: Final = frozenset({"avro-confluent", "debezium-avro-confluent"})
+BINARY_FORMATS: Final = frozenset(
+    {"avro-confluent", "debezium-avro-confluent", "json-schema", "protobuf"}
+)
 #: By the names that tables have for them.
 FORMATS: Final[Extensions[Format]] = Extensions(
     "millstream.formats",
@@ -320,6 +363,8 @@ FORMATS: Final[Extensions[Format]] = Extensions(
         "avro": f"{__name__}:AVRO",
         "avro-confluent": f"{__name__}:AVRO_CONFLUENT",
         "debezium-avro-confluent": f"{__name__}:DEBEZIUM_AVRO_CONFLUENT",
+        "json-schema": f"{__name__}:JSON_SCHEMA",
+        "protobuf": f"{__name__}:PROTOBUF",
         "debezium-json": f"{__name__}:DEBEZIUM_JSON",
         "canal-json": f"{__name__}:CANAL_JSON",
         "maxwell-json": f"{__name__}:MAXWELL_JSON",
