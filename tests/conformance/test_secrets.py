@@ -31,7 +31,11 @@ from millstream.datastream.connectors.kafka import (
 )
 from millstream.datastream.connectors.postgres import PostgresSink, PostgresSource
 from millstream.datastream.connectors.postgres_cdc import PostgresCdcSource
-from millstream.errors import MillstreamError
+from millstream.datastream.formats.avro import (
+    ConfluentRegistryAvroDeserializationSchema,
+    ConfluentRegistryAvroSerializationSchema,
+)
+from millstream.errors import MillstreamError, SchemaRegistryError
 from millstream.graph.explain import explain
 from millstream.table import EnvironmentSettings, TableEnvironment
 from millstream.testing.mini_cluster import MiniCluster
@@ -90,10 +94,37 @@ def cdc_source() -> Source:
     return builder.username("me").password(SECRET).table_list("t").slot_name("s").build()
 
 
+#: Of a schema registry: the user in the address, and settings.
+REGISTRY: Final = f"http://me:{SECRET}@127.0.0.1:1"
+RECORD: Final = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
+SETTINGS: Final = {"basic.auth.user.info": f"me:{SECRET}", "max.retries": "0"}
+
+
+def registry_source() -> Source:
+    schema = ConfluentRegistryAvroDeserializationSchema.for_generic(RECORD, REGISTRY, SETTINGS)
+    builder = KafkaSource.builder().set_topics("t").set_value_only_deserializer(schema)
+    return builder.set_bootstrap_servers("127.0.0.1:1").build()
+
+
+def registry_sink() -> Sink:
+    schema = ConfluentRegistryAvroSerializationSchema.for_generic(
+        "t-value", RECORD, REGISTRY, {"bearer.auth.token": SECRET, "max.retries": "0"}
+    )
+    with pytest.raises(SchemaRegistryError) as caught:
+        schema.validate()
+    assert SECRET not in str(caught.value)
+    serializer = KafkaRecordSerializationSchema.builder().set_topic("t")
+    builder = KafkaSink.builder().set_bootstrap_servers("127.0.0.1:1")
+    serializer.set_value_serialization_schema(schema)
+    return builder.set_record_serializer(serializer.build()).build()
+
+
 #: Connectors that connect to somebody.
 WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "KafkaSource": kafka_source,
     "KafkaSink": kafka_sink,
+    "KafkaSource, registry": registry_source,
+    "KafkaSink, registry": registry_sink,
     "PostgresTwoPhaseSink": lambda: PostgresSink.two_phase(CONNECTION, "t", type_info=ROW),
     "PostgresCommitTableSink": lambda: PostgresSink.commit_table(CONNECTION, "t", type_info=ROW),
     "PostgresChangesSink": lambda: PostgresSink.changes(CONNECTION, "t", key=["a"], type_info=ROW),
@@ -188,7 +219,7 @@ def test_neither_errors_nor_plans_show_a_password(name: str) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     if isinstance(connector, Sink):
         env.from_collection([(1,)], ROW).sink_to(connector)
-    elif name == "KafkaSource":
+    elif name.startswith("KafkaSource"):
         env.from_source(connector, WatermarkStrategy.no_watermarks(), "source").print()
     else:
         return

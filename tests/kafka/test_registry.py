@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.forked import run_forked
 from tests.support.query_running import changelog, environment, insert, materialised
 from tests.support.registry_server import RegistryServer
 
 from millstream.errors import ConfigurationError, MalformedRecordError
+from millstream.testing.crash import run_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.kafka.broker import Broker
 
@@ -137,3 +140,45 @@ def test_an_incompatible_schema_is_refused_when_the_job_is_submitted(
     with pytest.raises(ConfigurationError, match=f"refuses the schema for subject '{topic}-value'"):
         insert(env, "INSERT INTO newer VALUES ('x')", validated=True)
     assert len(broker.read(topic)) == 1
+
+
+JOB = Path(__file__).parent / "registry_job.py"
+#: Where the job is killed, start after start.
+CHAIN = (
+    "kafka.marker.before:1",
+    "kafka.marker.after:2",
+    "kafka.commit.before:2",
+    "kafka.commit.after:1",
+    "manifest.publish.after:1",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.extended
+@pytest.mark.usefixtures("forks")
+def test_killed_around_the_commit(broker: Broker, registry: RegistryServer, tmp_path: Path) -> None:
+    topics = broker.topic(partitions=2, name="events"), broker.topic(partitions=2, name="results")
+    context = SerializationContext(topics[0], MessageField.VALUE)
+    client = SchemaRegistryClient({"url": registry.url})
+    # Half of the records have an older schema, without the name.
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "long"}]
+    for start in (0, 100):
+        schema = json.dumps({"type": "record", "name": "Event", "fields": fields})
+        write: Any = AvroSerializer(client, schema)
+        records = [{"id": each, "name": f"n{each}"} for each in range(start, start + 100)]
+        broker.send(topics[0], [write(each, context) for each in records])
+        fields.append({"name": "name", "type": ["null", "string"], "default": None})
+    (tmp_path / "runs").mkdir()
+    arguments = [broker.servers, registry.url, *topics, str(tmp_path / "checkpoints")]
+    for number, point in enumerate(CHAIN):
+        directory = tmp_path / "runs" / str(number)
+        run = run_forked(JOB, arguments, directory=directory, crash=point, deadline=200.0)
+        assert run.killed, f"crash point {point} was not reached\n{run.output}"
+    last = tmp_path / "runs" / "last"
+    run = run_once([sys.executable, str(JOB), *arguments], directory=last, deadline=200.0)
+    assert run.exit_code == 0, run.output
+    read = AvroDeserializer(client)
+    context = SerializationContext(topics[1], MessageField.VALUE)
+    written = [read(each.value, context) for each in broker.read(topics[1])]
+    found = sorted((each["id"], each["name"]) for each in written)
+    assert found == [(each, None if each < 100 else f"N{each}") for each in range(200)]

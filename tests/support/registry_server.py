@@ -38,10 +38,12 @@ class RegistryServer:
     Args:
         credentials: the value of the header Authorization that it asks for; empty: none.
         tls: the server's certificate; None: HTTP.
+        host: the address of this machine that it listens at.
     """
 
     credentials: str = ""
     tls: ssl.SSLContext | None = None
+    host: str = "127.0.0.1"
     #: id -> what a client posted, and subject -> ids in the order of versions.
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         registry = self
@@ -78,7 +80,7 @@ class RegistryServer:
                 del arguments
 
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((self.host, 0), Handler)
         if self.tls is not None:
             self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import ssl
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient as ConfluentCli
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.connectors.tables.test_message_formats import encoded, row_of, rows
+from tests.kafka.secure_front import SECURE, certificate
 from tests.support.registry_server import RegistryServer, basic
 
 from millstream.common import Row
@@ -26,6 +28,7 @@ from millstream.sql.catalog.options import Options, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 COLUMNS = (
     "a INT, b BIGINT NOT NULL, c STRING, d DOUBLE, e DECIMAL(10, 3), f BOOLEAN, g TIMESTAMP(3), "
@@ -263,6 +266,30 @@ def test_credentials() -> None:
         made = codec(server, "c INT", read=False, **whole)
         made.validate()
         assert "abc" not in repr(made._records._client)
+
+
+def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+    made, key = certificate(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_text(made.read_text() + key.read_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    context.load_verify_locations(made)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with RegistryServer(tls=context, host=SECURE.decode()) as server:
+        right: Any = {"ssl__truststore__location": str(made)}
+        client: Any = {"ssl__keystore__location": str(both)}
+        codec(server, "a INT", read=False, **right, **client).validate()
+        with pytest.raises(SchemaRegistryError, match="CERTIFICATE_VERIFY_FAILED"):
+            codec(server, "b INT", read=False, **client).validate()
+        for options in (right, {"ssl__truststore__location": str(tmp_path / "none.pem")}):
+            with pytest.raises((SchemaRegistryError, ConfigurationError)):
+                codec(server, "c INT", read=False, **options).validate()
+        store = tmp_path / "store.jks"
+        store.write_bytes(b"\xfe\xed")
+        wrong: Any = {"ssl__truststore__location": str(store)}
+        with pytest.raises(ConfigurationError, match="Java key stores are not read"):
+            codec(server, "d INT", read=False, **wrong).validate()
 
 
 def test_options_that_make_no_sense() -> None:
