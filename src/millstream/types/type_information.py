@@ -315,7 +315,8 @@ class SerializedTypeInfo(TypeInformation):
         Raises:
             ProgramError: it is none, or has no name or no version.
         """
-        if not isinstance(serializer, StateSerializer):
+        given: object = serializer
+        if not isinstance(given, StateSerializer):
             message = (
                 f"Types.SERIALIZED takes an instance of StateSerializer, not {serializer!r}; derive"
                 " a class from it and pass an object of the class"
