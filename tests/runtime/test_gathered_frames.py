@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+_MANAGED = 512 << 20
 TYPE = RowTypeInfo([ArrowTypeInfo(pa.int64())], ["v"])
 
 
@@ -80,7 +81,7 @@ def read(instance: Any, frames: Sequence[tuple[int, int, Any]]) -> list[Any]:
             outbox.add(Destination(1, 0, edge, channel), FINISHED, b"")
         else:
             outbox.add(Destination(1, 0, edge, channel), WATERMARK, encode_long(content))
-    assert not list(FrameReader(instance).read(outbox.drain()))
+    assert not list(FrameReader(instance, _MANAGED).read(outbox.drain()))
     seen: list[Any] = instance.seen
     return seen
 
@@ -113,6 +114,17 @@ def test_so_much_is_gathered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+def test_little_managed_memory_bounds_what_is_gathered() -> None:
+    """Operators take several times the memory of a batch while they process it."""
+    instance: Any = Instance({7: 1})
+    outbox = Outbox()
+    for number in range(4):
+        outbox.add_batch(Destination(1, 0, 7, 0, 0, 0), batch(*[number] * 1_000))
+    reader = FrameReader(instance, 16 * 12_000)
+    assert not list(reader.read(outbox.drain()))
+    assert [len(values) for _, values, _ in instance.seen] == [2_000, 2_000]
+
+
 def test_an_operator_of_several_inputs_gets_its_batches_as_they_come() -> None:
     frames = [(7, 0, batch(1)), (8, 0, batch(2)), (7, 0, batch(3)), (8, 0, 5)]
     assert read(Instance({7: 1, 8: 1}), frames) == [
@@ -139,7 +151,7 @@ def test_what_is_gathered_keeps_no_epoch_in_memory() -> None:
             most = max(most, pa.total_allocated_bytes() - before)
 
     before = pa.total_allocated_bytes()
-    assert not list(FrameReader(instance).read(frames()))
+    assert not list(FrameReader(instance, _MANAGED).read(frames()))
     assert [value for _, values, _ in instance.seen for value in values] == list(range(100))
     assert 1 < len(instance.seen) < 20
     assert most < 2 * (16 << 20)

@@ -165,6 +165,10 @@ def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
     return [entry for entry in measure.get("recent", ()) if entry[0] > oldest]
 
 
+#: The gauge of an operator that has the bytes of its keyed state as Python objects.
+STATE_OBJECTS: Final = "stateObjectsSize"
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceFigures:
     """What the process of a task knows of it, and no checkpoint has."""

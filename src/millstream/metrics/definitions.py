@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from millstream.configuration import options
-from millstream.contracts.metrics import MetricKind
+from millstream.contracts.metrics import STATE_OBJECTS, MetricKind
 from millstream.object_stores import RECEIVED_BYTES, SENT_BYTES
 
 
@@ -98,6 +98,17 @@ REQUEST_METRICS: Final = {
     RECEIVED_BYTES: ("numBytesReceived", "bytes of objects that were read, likewise"),
 }
 
+
+def _process(scope: Scope, process: str) -> list[MetricDefinition]:
+    return [
+        MetricDefinition(scope, f"Status.JVM.{name}", _GAUGE, f"{text} of {process}")
+        for name, text in (
+            ("Threads.Count", "threads, those of libraries included,"),
+            ("GarbageCollector.All.Count", "collections of garbage since the start"),
+        )
+    ]
+
+
 _JOB: Final = (
     MetricDefinition(Scope.JOB_MANAGER, "numRunningJobs", _GAUGE, "1 while the job runs, else 0"),
     MetricDefinition(
@@ -109,6 +120,7 @@ _JOB: Final = (
     MetricDefinition(
         Scope.JOB_MANAGER, "Status.JVM.CPU.Time", _GAUGE, "CPU time of the driver, in nanoseconds"
     ),
+    *_process(Scope.JOB_MANAGER, "the driver's Python process"),
     MetricDefinition(
         Scope.JOB_MANAGER,
         "Status.Process.Memory.RSS",
@@ -199,6 +211,20 @@ _SLOTS: Final = (
         _GAUGE,
         "CPU time of the slot's process, in nanoseconds; in micro-batch execution that of workers"
         " while they ran tasks of the subtask, also on Spark, since the driver started",
+    ),
+    *_process(Scope.TASK_MANAGER, "the slot's process; with `millstream.execution: pipelined`"),
+    MetricDefinition(
+        Scope.TASK_MANAGER,
+        "Status.Flink.Memory.Managed.Used",
+        _GAUGE,
+        "bytes of keyed state as Python objects, and of the block cache and write buffers of"
+        " RocksDB, roughly; in micro-batch execution as of the last checkpoint",
+    ),
+    MetricDefinition(
+        Scope.TASK_MANAGER,
+        "Status.Flink.Memory.Managed.Total",
+        _GAUGE,
+        "bytes that these may take: `taskmanager.memory.managed.size`",
     ),
     MetricDefinition(
         Scope.TASK_MANAGER,
@@ -408,6 +434,13 @@ _OPERATORS: Final = (
         _GAUGE,
         "milliseconds from the watermark to now; missing before the first watermark and after the"
         " end of the input. Flink has it for sources",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        STATE_OBJECTS,
+        _GAUGE,
+        "bytes of the operator's keyed state as Python objects, roughly",
+        is_flinks=False,
     ),
     MetricDefinition(
         Scope.OPERATOR,

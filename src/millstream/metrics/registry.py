@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.checkpoint.commit import CommitCounts
 from millstream.checkpoint.publish import with_earlier
+from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.contracts.metrics import MetricKind, all_together
+from millstream.contracts.metrics import STATE_OBJECTS, MetricKind, all_together
 from millstream.graph.model import by_chain
 from millstream.metrics.definitions import DEFINED, REQUEST_METRICS, STATUSES, Scope
 from millstream.metrics.spans import checkpoint_span, failed_checkpoint_span, start_span
@@ -54,6 +55,7 @@ _BYTES: Final = ("numBytesIn", "numBytesOut")
 _RATED: Final = (*_RECORDS, *_BYTES)
 #: Flink's group of the metrics of a Kafka source.
 _KAFKA: Final = "KafkaSourceReader"
+_CACHE: Final = "rocksdb.block-cache-usage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ class MetricRegistry:
         self._cpu: dict[int, int] = {}
         #: Of the driver (-1) and of slots, when metrics were collected last.
         self._uses: dict[int, ProcessUse] = {}
+        #: What state of a process may take, in bytes.
+        self._managed: int = graph.configuration.get(options.MANAGED_MEMORY)
 
     # -- events --------------------------------------------------------------------------------
 
@@ -402,6 +406,7 @@ class MetricRegistry:
         for number, (machine, use) in sorted(uses.items()):
             variables = {"host": machine, "tm_id": f"slot-{number}"}
             yield from self._of_process(number, Scope.TASK_MANAGER, use, variables)
+            yield from self._of_memory(number, variables)
         for number, most in sorted(self._peaks.items()):
             if number not in uses:
                 variables = {"host": self._host, "tm_id": f"slot-{number}"}
@@ -410,6 +415,20 @@ class MetricRegistry:
                 load = self._rates.rate(now, (number, "cpu"), cpu) / 1e9 / self._cores
                 yield _defined(Scope.TASK_MANAGER, "Status.JVM.CPU.Time", cpu, variables)
                 yield _defined(Scope.TASK_MANAGER, "Status.JVM.CPU.Load", load, variables)
+                yield from self._of_memory(number, variables)
+
+    def _of_memory(self, subtask: int, variables: Mapping[str, str]) -> Iterator[Measurement]:
+        """What state takes of the memory that a process has for it."""
+        objects = caches = 0.0
+        for (_, of, name), gauge in self._figures.gauges.items():
+            if of == subtask and name == STATE_OBJECTS:
+                objects += gauge
+            elif of == subtask and name == _CACHE:  # which all stores share
+                caches = max(caches, gauge)
+        values = {"Used": int(objects + caches), "Total": self._managed}
+        for name, value in values.items():
+            path = f"Status.Flink.Memory.Managed.{name}"
+            yield _defined(Scope.TASK_MANAGER, path, value, variables)
 
     def _of_process(
         self, number: int, scope: Scope, use: ProcessUse, variables: Mapping[str, str]
@@ -417,6 +436,9 @@ class MetricRegistry:
         load, self._uses[number] = use.load(self._uses.get(number)), use
         yield _defined(scope, "Status.JVM.CPU.Load", max(0.0, load), variables)
         yield _defined(scope, "Status.JVM.CPU.Time", use.cpu, variables)
+        yield _defined(scope, "Status.JVM.Threads.Count", use.threads, variables)
+        collections = "Status.JVM.GarbageCollector.All.Count"
+        yield _defined(scope, collections, use.collections, variables)
         yield _defined(scope, "Status.Process.Memory.RSS", use.memory, variables)
 
     def _of_job(self, now: float) -> Iterator[Measurement]:
@@ -673,8 +695,12 @@ class _Figures:
         for latency, statistics in figures.latencies.items():
             self.latencies[*latency, subtask] = statistics
         for name, gauge in figures.gauges.items():
-            uid, _, metric = name.partition(".rocksdb.")
-            self.gauges[uid, subtask, f"rocksdb.{metric}"] = gauge
+            uid, is_rocksdb, metric = name.partition(".rocksdb.")
+            if is_rocksdb:
+                metric = f"rocksdb.{metric}"
+            else:
+                uid, _, metric = name.rpartition(".")
+            self.gauges[uid, subtask, metric] = gauge
 
 
 def _of_splits(

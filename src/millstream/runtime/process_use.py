@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+_TASKS: Final = Path("/proc/self/task")
 _STATM: Final = Path("/proc/self/statm")
 _KIBI: Final = 1024
 
@@ -25,6 +28,10 @@ class ProcessUse:
     memory: int
     #: Cores of its machine.
     cores: int
+    #: Its threads, those of libraries included.
+    threads: int = 1
+    #: Collections of garbage since it started.
+    collections: int = 0
 
     def load(self, before: ProcessUse | None) -> float:
         """Return the CPU use since ``before``, as a fraction of all cores; 0 without it."""
@@ -39,4 +46,11 @@ def this_process() -> ProcessUse:
         memory = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # not Linux
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBI
-    return ProcessUse(time.monotonic(), time.process_time_ns(), memory, os.cpu_count() or 1)
+    try:
+        threads = sum(1 for _ in _TASKS.iterdir())
+    except OSError:  # not Linux
+        threads = threading.active_count()
+    collections = sum(each["collections"] for each in gc.get_stats())
+    cores = os.cpu_count() or 1
+    cpu = time.process_time_ns()
+    return ProcessUse(time.monotonic(), cpu, memory, cores, threads, collections)

@@ -191,6 +191,8 @@ class StageInstance:
         self.position = TaskPosition()
         if graph.logging is not None:
             configure_worker(graph.logging, current_operator)
+        #: What state and batches of the process may take, in bytes.
+        self.managed_memory: int = graph.configuration.get(options.MANAGED_MEMORY)
         moved: dict[str, str] = graph.configuration.get(options.MOVED_CLASSES)
         set_moved_classes(moved)
         for node in self.nodes:

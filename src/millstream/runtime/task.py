@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 #: What is gathered at most: rows, and bytes of their frames and of what came with those.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 16 << 20
+#: The part of managed memory that gathered rows may take: what operators make of them while they
+#: process them takes several times as much.
+_GATHERED: Final = 1 / 16
 _NO_RECORDS: Final = frozenset({PRODUCER_ATTEMPT, WATERMARK, IDLE, FINISHED})
 
 
@@ -87,8 +90,15 @@ class _Gathered:
 class FrameReader:
     """Reads frames into the operators of a stage instance."""
 
-    def __init__(self, instance: StageInstance) -> None:
+    def __init__(self, instance: StageInstance, managed: int) -> None:
+        """Read frames into an instance.
+
+        Args:
+            instance: of the stage.
+            managed: memory for state and batches of this process, in bytes.
+        """
         self._instance = instance
+        self._most_bytes = min(_MOST_BYTES, int(managed * _GATHERED))
         #: (stage, subtask, attempt) of each task whose frames were read.  A task that Spark ran
         #: twice may have made other records the second time: the driver publishes the epoch only
         #: if all its readers name the same attempt.
@@ -136,7 +146,7 @@ class FrameReader:
         for gathered in self._gathered.values():
             if gathered.batches:
                 gathered.size += size
-                if gathered.size >= _MOST_BYTES:
+                if gathered.size >= self._most_bytes:
                     self._release(gathered)
 
     def _take(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
@@ -166,7 +176,7 @@ class FrameReader:
             gathered.batches.append(batch)
             gathered.rows += len(batch)
             gathered.size += payload.size
-            if gathered.rows >= _MOST_ROWS or gathered.size >= _MOST_BYTES:
+            if gathered.rows >= _MOST_ROWS or gathered.size >= self._most_bytes:
                 self._release(gathered)
 
     def _release(self, gathered: _Gathered) -> None:
@@ -440,7 +450,7 @@ class Task:
         self._plan = plan
         self._attempt = attempt_name(plan, plan.epoch, instance.level, instance.subtask)
         self._splits = SplitReader(instance, plan, self._attempt, spark_rows)
-        self._frames = FrameReader(instance)
+        self._frames = FrameReader(instance, instance.managed_memory)
         clock = system_clock if plan.clock_moves else None
         self._state = TaskState(instance, plan, self._attempt, clock=clock)
         self._started = time.monotonic()

@@ -16,8 +16,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from millstream.contracts.metrics import InstanceFigures
+from millstream.contracts.metrics import STATE_OBJECTS, InstanceFigures
 from millstream.errors import MillstreamError
+from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -122,6 +123,10 @@ def figures_of(instance: StageInstance, stores: Mapping[int, KeyValueStore]) -> 
         for node, store in list(stores.items())
         for name, value in store.gauges().items()
     }
+    for node, operator in list(instance.operators.items()):
+        keyed = getattr(operator, "keyed_state", None)
+        if isinstance(keyed, KeyedState):
+            gauges[f"{uids[node]}.{STATE_OBJECTS}"] = keyed.objects_size
     return InstanceFigures(instance.id, counts, gauges)
 
 

@@ -127,6 +127,7 @@ class KeyedState(KeyContext, HandleStore):
     """
 
     __slots__ = (
+        "_aged",
         "_codecs",
         "_forms",
         "_gone",
@@ -165,6 +166,8 @@ class KeyedState(KeyContext, HandleStore):
         self.is_used_behind_snapshots = False
         #: What may be in memory of this process behind snapshots, in bytes, roughly.
         self.most_bytes = MOST_BYTES
+        #: The bytes of the older generations of all states, roughly.
+        self._aged = 0
         #: What is no longer used, to be dropped bit by bit.
         self._gone: list[dict[Any, Any]] = []
         self.timers = InternalTimers(self)
@@ -212,6 +215,7 @@ class KeyedState(KeyContext, HandleStore):
 
     def _forget(self) -> None:
         self._gone.clear()
+        self._aged = 0
         for state in self._states.values():
             state.forget()
 
@@ -336,10 +340,19 @@ class KeyedState(KeyContext, HandleStore):
         """How many objects states have in memory."""
         return sum(state.cached for state in self._states.values())
 
+    @property
+    def _young(self) -> int:
+        """How many bytes the younger generations of all states take, roughly."""
+        return sum(state.weight for state in list(self._states.values()))
+
+    @property
+    def objects_size(self) -> int:
+        """How many bytes the Python objects of all states take, roughly; from any thread."""
+        return self._young + self._aged
+
     def _is_full(self, generations: int = 2) -> bool:
         """Return whether the younger generation takes its part of what there is for all."""
-        weight = sum(state.weight for state in self._states.values())
-        return weight * generations > self.share
+        return self._young * generations > self.share
 
     @property
     def share(self) -> int:
@@ -361,6 +374,7 @@ class KeyedState(KeyContext, HandleStore):
 
     def _age(self) -> None:
         """Drop what was not used of late; all that changed is written."""
+        self._aged = self._young
         for state in self._states.values():
             gone = state.age()
             if gone:

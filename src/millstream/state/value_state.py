@@ -130,10 +130,13 @@ class Generations(Generic[_K]):
         self._watched = keys[:: max(1, len(keys) // _WATCHED)]
 
     def measure(self, stored: Sequence[bytes | None]) -> None:
-        """Look at some values as they are stored, to know how large entries are."""
-        some = stored[:_SAMPLES]
+        """Look at some values as they are stored, to know how large entries are.
+
+        Missing ones do not count: most of them are read because they are about to be set.
+        """
+        some = [len(each) for each in stored[:_SAMPLES] if each is not None]
         self._measured += len(some)
-        self._measured_bytes += sum(len(each) for each in some if each is not None)
+        self._measured_bytes += sum(some)
 
     def missing(self, keys: Iterable[_K]) -> list[_K]:
         """Return those of ``keys`` that are not in memory; the others are young from now on."""

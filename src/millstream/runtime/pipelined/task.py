@@ -122,7 +122,7 @@ class PipelinedTask:
         instance.position.checkpoint_id = plan.epoch
         self._state = TaskState(instance, plan, self._attempt, is_long_running=True, clock=clock)
         self._unconfirmed = Unconfirmed()
-        self._frames = FrameReader(instance)
+        self._frames = FrameReader(instance, instance.managed_memory)
         self._debloater: Debloater | None = None
         if limits is not None and inputs:
             self._debloater = Debloater(inputs, limits, seconds())
