@@ -25,7 +25,11 @@ from millstream.connectors.files.sink import (
 )
 from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesWriterFactory, json_lines
-from millstream.connectors.formats.parquet_format import ParquetWriterFactory
+from millstream.connectors.formats.parquet_format import (
+    ROW_GROUP_BYTES,
+    ParquetWriterFactory,
+    RowGroupWriter,
+)
 from millstream.contracts.batch import Batch
 from millstream.contracts.serialization import Encoder
 from millstream.contracts.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext
@@ -406,3 +410,17 @@ def test_the_deprecated_file_sink_writes_what_the_file_sink_does(tmp_path: Path)
     MiniCluster(env.get_job_graph("test")).run()
     written = [each for each in tmp_path.iterdir() if each.name.startswith("old")]
     assert sorted("".join(each.read_text() for each in written).split()) == ["a", "b"]
+
+
+def test_row_groups_are_bounded_in_bytes(tmp_path: Path) -> None:
+    """Rows wait in memory for their row group, and they may be long."""
+    path, text = tmp_path / "long.parquet", "x" * 1_000_000
+    rows = pa.RecordBatch.from_pydict({"s": [text] * 4})
+    with path.open("wb") as stream:
+        writer = RowGroupWriter(stream, "snappy", rows.schema)
+        for _ in range(10):
+            writer.write(rows)
+            assert writer.waiting_bytes < ROW_GROUP_BYTES
+        writer.finish()
+    metadata = pq.ParquetFile(path).metadata
+    assert [metadata.row_group(each).num_rows for each in range(2)] == [20, 20]

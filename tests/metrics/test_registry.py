@@ -273,7 +273,8 @@ def test_quantiles_are_those_of_flink(values: list[int], part: float) -> None:
 def test_managed_memory_of_a_slot(job: Observed) -> None:
     """Block cache and write buffers are shared by all operators of a process, objects are not."""
     job.checkpoint(1)
-    gauges = {"sink.rocksdb.block-cache-usage": 5, "counts.rocksdb.block-cache-usage": 7}
+    gauges: dict[str, float] = {"sink.rocksdb.block-cache-usage": 5}
+    gauges["counts.rocksdb.block-cache-usage"] = 7
     gauges |= {"sink.stateObjectsSize": 100, "counts.stateObjectsSize": 1_000}
     found = job.values(RunningMetrics(-1, {}, 0, InstanceFigures("a", {}, gauges)))
     assert found["slot-0", "", "Used"] == 1_107

@@ -176,8 +176,9 @@ def _fit(path: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-#: Rows that a Parquet row group has at least, except for the last.
+#: A Parquet row group is written when it has so many rows or bytes: until then they are in memory.
 ROW_GROUP_ROWS: Final = 131_072
+ROW_GROUP_BYTES: Final = 16 << 20
 
 
 class ParquetWriterFactory(BulkWriterFactory):
@@ -203,7 +204,9 @@ class ParquetWriterFactory(BulkWriterFactory):
 
 
 class RowGroupWriter:
-    """Writes a Parquet file whose row groups have ``ROW_GROUP_ROWS`` rows at least, but the last.
+    """Writes a Parquet file with row groups of many rows, but not too many bytes.
+
+    Invariant: fewer than ``ROW_GROUP_ROWS`` rows wait, and fewer than ``ROW_GROUP_BYTES``.
 
     Args:
         stream: of the file.
@@ -224,7 +227,7 @@ class RowGroupWriter:
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self.waiting_bytes += rows.nbytes
-        if self._rows >= ROW_GROUP_ROWS:
+        if self._rows >= ROW_GROUP_ROWS or self.waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
