@@ -100,7 +100,7 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         return Quantity(name, "larger_than_memory", arguments, sizes, at_most, unit)
 
     return (
-        state("epoch, 1,000 of so many keys", "touched", 10_000, 1_000_000, 10_000_000, at_most=5),
+        state("epoch, 1,000 of so many keys", "touched", 50_000, 1_000_000, 20_000_000, at_most=5),
         state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
         state("500,000 new keys, up to", "loaded", 1_000_000, 2_000_000, 4_000_000, at_most=3),
         state("restore of so many long values", "restored", 500_000, 2_000_000, at_most=2),
@@ -114,6 +114,8 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         objects("sent to S3 by a checkpoint, keys", "mebibytes", "MiB", 1_000, 100_000),
         larger("batch join of so many MiB, 64 MiB managed", "joined"),
         larger("memory of that", "joined-memory", "MiB"),
+        larger("batch GROUP BY of so many MiB, 64 MiB managed", "grouped"),
+        larger("memory of that aggregation", "grouped-memory", "MiB"),
         larger("batch ORDER BY of so many MiB, 64 MiB managed", "sorted"),
         larger("memory of that sort", "sorted-memory", "MiB"),
         sources("idle CPU, so many splits read", "polled", 1_000, 10_000, 50_000, at_most=2),

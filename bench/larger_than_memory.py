@@ -3,8 +3,9 @@
 What it is: a batch query of SQL on the local engine over Parquet files, with 64 MiB of managed
 memory; so many MiB is what its rows take as they are stored.
 
-``joined``, ``sorted``: seconds for a join with a table of a fifth as many rows, and for ORDER BY.
-``joined-memory``, ``sorted-memory``: MiB of all processes together, at most.
+``joined``, ``grouped``, ``sorted``: seconds for a join with a table of a fifth as many rows, for
+GROUP BY with as many groups as rows, and for ORDER BY.
+``joined-memory``, ``grouped-memory``, ``sorted-memory``: MiB of all processes together, at most.
 
 Run by ``bench/run.py`` (``--only batch``).  Read next: ``docs/concepts/memory.md``.
 """
@@ -26,7 +27,9 @@ from millstream.table import EnvironmentSettings, TableEnvironment
 if TYPE_CHECKING:
     from pathlib import Path
 
-WORKLOADS: Final = ("joined", "joined-memory", "sorted", "sorted-memory")
+WORKLOADS: Final = tuple(
+    f"{query}{what}" for query in ("joined", "grouped", "sorted") for what in ("", "-memory")
+)
 
 _MANAGED: Final = "64m"
 _MEBIBYTE: Final = 1 << 20
@@ -34,6 +37,7 @@ _MEBIBYTE: Final = 1 << 20
 _ROW: Final = 130
 _QUERIES: Final = {
     "joined": "SELECT t.id, t.s, d.x FROM t JOIN d ON t.k = d.k",
+    "grouped": "SELECT id, MAX(s) AS s, CAST(COUNT(*) AS STRING) AS x FROM t GROUP BY id",
     "sorted": "SELECT id, s, s AS x FROM t ORDER BY s, id",
 }
 

@@ -125,6 +125,17 @@ def test_little_managed_memory_bounds_what_is_gathered() -> None:
     assert [len(values) for _, values, _ in instance.seen] == [2_000, 2_000]
 
 
+def test_a_batch_of_more_bytes_than_allowed_is_processed_in_parts() -> None:
+    instance: Any = Instance({7: 1, 8: 1})
+    values = list(range(5_000))
+    outbox = Outbox()
+    outbox.add_batch(Destination(1, 0, 7, 0, 0, 0), batch(*values, kinds=[0, 3] * 2_500))
+    assert not list(FrameReader(instance, 16 * 8 * 2_000).read(outbox.drain()))
+    assert [len(part) for _, part, _ in instance.seen] == [2_000, 2_000, 1_000]
+    assert [value for _, part, _ in instance.seen for value in part] == values
+    assert [kind for _, _, kinds in instance.seen for kind in kinds] == [0, 3] * 2_500
+
+
 def test_an_operator_of_several_inputs_gets_its_batches_as_they_come() -> None:
     frames = [(7, 0, batch(1)), (8, 0, batch(2)), (7, 0, batch(3)), (8, 0, 5)]
     assert read(Instance({7: 1, 8: 1}), frames) == [

@@ -73,6 +73,8 @@ _MOST_BYTES: Final = 16 << 20
 #: The part of managed memory that gathered rows may take: what operators make of them while they
 #: process them takes several times as much.
 _GATHERED: Final = 1 / 16
+#: Smaller parts would cost more than they save.
+_LEAST_ROWS: Final = 1_000
 _NO_RECORDS: Final = frozenset({PRODUCER_ATTEMPT, WATERMARK, IDLE, FINISHED})
 
 
@@ -186,8 +188,7 @@ class FrameReader:
         self._instance.read_gauges()
         if batches:
             edge = gathered.edge
-            operator = self._instance.operators[edge.target]
-            operator.process_batch(concatenate(batches), edge.input_index)
+            self._process_records(edge, concatenate(batches))
         for frame in behind:
             self.process(*frame)
 
@@ -218,8 +219,16 @@ class FrameReader:
         elif kind == FINISHED:
             instance.channel_finished(edge.target, edge_id, channel)
         else:
-            batch = decode_batch(kind, payload, edge.type_info)
-            instance.operators[edge.target].process_batch(batch, edge.input_index)
+            self._process_records(edge, decode_batch(kind, payload, edge.type_info))
+
+    def _process_records(self, edge: StreamEdge, batch: Batch) -> None:
+        """Process a batch, in parts if it takes more memory than it may."""
+        operator = self._instance.operators[edge.target]
+        rows = len(batch)
+        if batch.is_columnar and batch.arrow.nbytes > 2 * self._most_bytes:
+            rows = max(_LEAST_ROWS, rows * self._most_bytes // batch.arrow.nbytes)
+        for start in range(0, max(1, len(batch)), max(1, rows)):
+            operator.process_batch(batch.slice(start, start + rows), edge.input_index)
 
 
 def attempt_name(plan: EpochPlan, epoch: int, stage: int, subtask: int) -> str:

@@ -20,7 +20,7 @@ from millstream.table import EnvironmentSettings, TableEnvironment
 
 _MEBIBYTE: Final = 1 << 20
 #: What a worker takes besides state: the interpreter, Arrow, the rows of a batch and a row group.
-_FIXED: Final = 240 * _MEBIBYTE
+_FIXED: Final = 192 * _MEBIBYTE
 _KILLED_ROWS: Final = 6_000
 _KILLED_MEMORY: Final = 16_384
 
