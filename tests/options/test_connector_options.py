@@ -95,7 +95,9 @@ def test_their_defaults_are_taken_without_a_message(said: pytest.LogCaptureFixtu
 
 def test_all_that_is_not_applied_is_in_the_list_of_flinks() -> None:
     listed = {(owner, key) for owner, key, _ in ALL}
-    assert {(owner, key) for owner, key, _ in unapplied_options()} - listed == set()
+    unapplied = {(owner, key) for owner, key, _ in unapplied_options()}
+    # Flink CDC is a separate project, with a list of options that is not Flink's.
+    assert {each for each in unapplied if each[0] != "postgres-cdc"} - listed == set()
 
 
 def test_options_of_formats_stand_behind_the_part_of_the_message() -> None:
