@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -52,8 +53,10 @@ class Number(KeyedProcessFunction):
         yield value % KEYS, number
 
 
-def build(directory: Path, mode: str, more: dict[str, str] | None = None) -> Any:
-    engine = {"execution.target": "local", "millstream.execution": mode}
+def build(
+    directory: Path, mode: str, more: dict[str, str] | None = None, target: str = "local"
+) -> Any:
+    engine = {"execution.target": target, "millstream.execution": mode}
     settings = {
         **OPTIONS,
         "execution.checkpointing.dir": str(directory / "checkpoints"),
@@ -111,6 +114,42 @@ def test_a_dry_run_only_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture
     finally:
         client.cancel().result()
     assert "another parallelism" not in caplog.text
+
+
+def scalings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [each.message for each in caplog.records if "another parallelism" in each.message]
+    return [each.rpartition(": ")[2] for each in found]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("mode", ["pipelined", "epochs"])
+def test_a_job_on_spark_is_scaled_within_the_cores(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session has two cores, and the load would need more."""
+    caplog.set_level("INFO", "millstream")
+    client = build(tmp_path, mode, target="spark").execute_async("a job")
+    client.get_job_execution_result().result()
+    changes = scalings(caplog)
+    assert changes[0] == "numbered to 2", changes
+    kept = json.loads((tmp_path / "checkpoints" / "autoscaler.json").read_text())
+    assert max(kept.values()) <= 2
+    require_exact(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_a_dry_run_on_spark_only_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "millstream")
+    more = {"job.autoscaler.scaling.enabled": "false"}
+    client = build(tmp_path, "pipelined", more, "spark").execute_async("a job")
+    try:
+        wait_until(lambda: "should have parallelism 2" in caplog.text, "a report", DEADLINE)
+    finally:
+        client.cancel().result()
+    assert scalings(caplog) == []
+    assert not (tmp_path / "checkpoints" / "autoscaler.json").exists()
 
 
 def test_a_job_that_is_stopped_meanwhile_stops(tmp_path: Path) -> None:

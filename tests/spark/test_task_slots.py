@@ -253,3 +253,16 @@ def test_what_a_session_may_have_is_not_refused_before_it_is_asked(
     env.set_parallelism(2).from_collection([1]).map(lambda value: value).print()
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", object)
     assert "pipelined would do, too" in describe_engine(env.get_job_graph())
+
+
+@pytest.mark.parametrize(
+    ("total", "at_work", "own", "most"),
+    [
+        (4, 1, 1, 4),
+        (4, 3, 1, 2),  # two are tasks of other jobs
+        (4, 0, 2, 4),  # its own have not begun yet
+        (2, 3, 2, 1),  # an executor has gone
+    ],
+)
+def test_slots_that_a_job_can_be_scaled_to(total: int, at_work: int, own: int, most: int) -> None:
+    assert task_slots("yarn", total=total, at_work=at_work).free_for(own) == most

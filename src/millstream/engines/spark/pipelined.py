@@ -84,6 +84,12 @@ class TaskSlots:
         profile = context.resourceProfileManager().defaultResourceProfile()
         return int(context.maxNumConcurrentTasks(profile))
 
+    def free_for(self, slots: int) -> int:
+        """Return how many a job can have that has some now: those, and what no other job is on."""
+        tracker: Any = self._context._jsc.sc().statusTracker()  # noqa: SLF001
+        taken = sum(each.numRunningTasks() for each in tracker.getExecutorInfos())
+        return self.total() - max(0, taken - slots)
+
     def has_started(self, slots: int, own: str) -> bool:
         """Return whether Spark has started so many tasks of a job group, as far as it tells.
 
@@ -232,6 +238,13 @@ class SparkSlotHost(SlotHost):
             return _LOOPBACK
         options = self._session.sparkContext.getConf()
         return str(options.get("spark.driver.bindAddress", self.driver_host))
+
+    def most_slots(self, slots: int) -> int:
+        """Return how many slots a job could have that has some now, on executors that are there."""
+        try:
+            return max(slots, self._task_slots.free_for(slots))
+        except (Py4JError, OSError):
+            return slots  # the JVM has ended, which the run will tell
 
     def require(self, slots: int) -> None:
         """Refuse what Spark would wait for without end and without a word."""
@@ -485,12 +498,12 @@ class SparkPipelinedEngine(PipelinedEngine):
 
     def __init__(self, slots: int, host: SparkSlotHost, java: JavaProcess) -> None:
         super().__init__(slots, host)
-        #: As many cores as were there when the job was submitted.
-        self._most = slots
+        self._spark_slots = host
         self._java = java
 
     def most_subtasks(self) -> int:
-        return self._most
+        """Return how many slots there are for it: scaling waits for no executors."""
+        return self._spark_slots.most_slots(self._slots)
 
     def lost(self) -> EngineError | None:
         return self._java.lost()
