@@ -21,7 +21,6 @@ _WITHOUT_MEANING = {
     "/jobs/{jobid}/rescaling/{triggerid}": "the same",
     "/jobs/{jobid}/execution-result": "",
     "/jobs/{jobid}/checkpoints/{triggerid}": "",
-    "/jobs/{jobid}/vertices/{vertexid}/flamegraph": "there is no profiler in the slots",
     "/jobs/{jobid}/vertices/{vertexid}/jm-operator-metrics": "",
 }
 #: Flink's own responses differ from its specification in these, as recorded from Flink 2.3.0.

@@ -1086,6 +1086,26 @@ REST_STORE_DURATION: Final = duration(
     "how long the REST API keeps the result of a savepoint or a stop",
 )
 
+FLAMEGRAPH: Final = boolean(
+    "rest.flamegraph.enabled",
+    "whether the REST API shows flame graphs of long-running tasks, for which stacks of slots are "
+    "sampled on request",
+)
+FLAMEGRAPH_SAMPLES: Final = integer(
+    "rest.flamegraph.num-samples", 100, "how many samples a flame graph has", minimum=1
+)
+FLAMEGRAPH_DELAY: Final = duration(
+    "rest.flamegraph.delay-between-samples", 50, "time between two samples of a flame graph"
+)
+FLAMEGRAPH_REFRESH_INTERVAL: Final = duration(
+    "rest.flamegraph.refresh-interval",
+    60_000,
+    "how old samples are when the next request for a flame graph takes new ones",
+)
+FLAMEGRAPH_DEPTH: Final = integer(
+    "rest.flamegraph.stack-depth", 100, "the most frames of a stack in a flame graph", minimum=1
+)
+
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     key: option

@@ -285,6 +285,7 @@ class JobDriver(JobHandle):
             self._collect_metrics,
             lambda: self.is_ready,
             self.rescale,
+            self._engine.stacks,
         )
         self._view = view
         server: JobServer = serve(view)

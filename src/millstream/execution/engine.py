@@ -14,10 +14,11 @@ from millstream.runtime.task_metrics import read_counts
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
+    from millstream.runtime.pipelined.control import StackRequest, Stacks
     from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SplitFigures, SubtaskTimes
 
@@ -86,6 +87,19 @@ class Engine(ABC):
 
         Empty where tasks have no slots.
         """
+        return {}
+
+    def stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> Mapping[int, Stacks]:
+        """Return the Python stacks of slots, from any thread; empty where tasks have no slots.
+
+        Args:
+            slots: their numbers.
+            request: what to take.
+            seconds: how long to wait for slots that do not answer, which are left out.
+        """
+        del slots, request, seconds
         return {}
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:

@@ -10,7 +10,7 @@ from millstream.metrics.reporting import Collected
 from millstream.rest.view import JobView, vertices_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from millstream.execution.job_client import JobHandle
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.metrics.job_history import JobHistory
     from millstream.metrics.registry import Measurement
     from millstream.rest.view import VertexView
+    from millstream.runtime.pipelined.control import StackRequest, Stacks
 
 
 class DriverView(JobView):
@@ -30,6 +31,7 @@ class DriverView(JobView):
         collect: returns its metrics.
         is_ready: returns whether its tasks run.
         rescale: gives its vertices another parallelism.
+        stacks: returns stacks of its slots (``Engine.stacks``).
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class DriverView(JobView):
         collect: Callable[[], list[Measurement]],
         is_ready: Callable[[], bool],
         rescale: Callable[[Mapping[str, tuple[int, int]]], None],
+        stacks: Callable[[Collection[int], StackRequest, float], Mapping[int, Stacks]],
     ) -> None:
         self._handle = handle
         self._collected = Collected(collect)
         self._is_ready = is_ready
         self._rescale = rescale
+        self._stacks = stacks
         self.job_id = handle.get_job_id()
         self.name = graph.job_name
         self.is_batch = graph.batch_mode
@@ -76,6 +80,11 @@ class DriverView(JobView):
 
     def accumulators(self) -> Mapping[str, object]:
         return self._handle.get_accumulators()
+
+    def stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> Mapping[int, Stacks]:
+        return self._stacks(slots, request, seconds)
 
     def log_files(self) -> Mapping[str, Path]:
         return log_files()

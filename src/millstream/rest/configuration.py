@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-import threading
-import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
@@ -92,20 +90,6 @@ def _environment(_: Call) -> dict[str, Any]:
     }
 
 
-def _threads(_: Call) -> dict[str, Any]:
-    """Return where each thread of the driver is, without secrets in lines of the program."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = [
-        {
-            "threadName": names.get(number, f"thread {number}"),
-            "stringifiedThreadInfo": f'"{names.get(number, "?")}" Id={number}\n'
-            + redacted_text("".join(traceback.format_stack(frame))),
-        }
-        for number, frame in sys._current_frames().items()  # noqa: SLF001 - documented so
-    ]
-    return {"threadInfos": sorted(found, key=lambda each: each["threadName"])}
-
-
 _DRIVER: Final = "/jobs/{jobid}/jobmanager"
 ENDPOINTS: Final = (
     Endpoint("GET", "/jobmanager/config", _of_driver, "the options of the driver's jobs"),
@@ -114,5 +98,4 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/jobs/{jobid}/checkpoints/config", _checkpoints, "options of checkpoints"),
     Endpoint("GET", "/jobmanager/environment", _environment, "the interpreter of the driver"),
     Endpoint("GET", f"{_DRIVER}/environment", _environment, "the same"),
-    Endpoint("GET", "/jobmanager/thread-dump", _threads, "where the threads of the driver are"),
 )

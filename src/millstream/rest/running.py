@@ -15,6 +15,7 @@ from millstream.rest import (
     metrics,
     overview,
     slots,
+    stacks,
     subtasks,
     vertices,
 )
@@ -41,6 +42,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *checkpoints.ENDPOINTS,
     *configuration.ENDPOINTS,
     *slots.ENDPOINTS,
+    *stacks.ENDPOINTS,
     *logs.ENDPOINTS,
 )
 

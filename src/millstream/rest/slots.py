@@ -26,7 +26,7 @@ def _jobs(call: Call) -> list[JobView]:
     return [job for job in jobs if job.history.ended < 0]
 
 
-def _slots(call: Call) -> dict[str, list[JobView]]:
+def slots_of(call: Call) -> dict[str, list[JobView]]:
     """Return the slots with the jobs that run in them; jobs of a driver share their names."""
     found: dict[str, list[JobView]] = {}
     for job in _jobs(call):
@@ -42,7 +42,7 @@ def find_slot(call: Call) -> str:
         Refused: there is none of this name.
     """
     wanted = call.path["taskmanagerid"]
-    if wanted not in _slots(call):
+    if wanted not in slots_of(call):
         raise Refused(404, f"Slot {wanted[:64]} not found")
     return wanted
 
@@ -114,12 +114,12 @@ def _slot(name: str, jobs: list[JobView]) -> dict[str, Any]:
 
 
 def _all(call: Call) -> dict[str, Any]:
-    return {"taskmanagers": [_slot(name, jobs) for name, jobs in _slots(call).items()]}
+    return {"taskmanagers": [_slot(name, jobs) for name, jobs in slots_of(call).items()]}
 
 
 def _one(call: Call) -> dict[str, Any]:
     name = find_slot(call)
-    jobs = _slots(call)[name]
+    jobs = slots_of(call)[name]
     used = slot_metrics(call).get(name, {}).get("Status.Process.Memory.RSS", 0)
     memory = int(used) if isinstance(used, int | float) else 0
     # A Python process has no heap of a fixed size, and no pools as a JVM has them.
@@ -151,15 +151,6 @@ def _metrics(call: Call) -> Any:
     return selected(slot_metrics(call).get(find_slot(call), {}), call.query.get("get"))
 
 
-def _threads(call: Call) -> dict[str, Any]:
-    """Return how to get the stacks of a slot: only its own process knows them."""
-    name = find_slot(call)
-    how = (
-        f'"{name}"\nThe driver does not have the stacks of slots: py-spy dump --pid PID shows them.'
-    )
-    return {"threadInfos": [{"threadName": name, "stringifiedThreadInfo": how}]}
-
-
 def _datasets(_: Call) -> dict[str, Any]:
     """Return nothing: results of batch jobs are not kept for others, as Flink can do it."""
     return {"dataSets": []}
@@ -170,7 +161,6 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/taskmanagers", _all, "the slots of running jobs"),
     Endpoint("GET", _SLOT, _one, "a slot"),
     Endpoint("GET", f"{_SLOT}/metrics", _metrics, "the metrics of a slot"),
-    Endpoint("GET", f"{_SLOT}/thread-dump", _threads, "how to get the stacks of a slot"),
     Endpoint("GET", "/jobs/{jobid}/taskmanagers", _all, "the slots of a job", is_flinks=False),
     Endpoint("GET", "/datasets", _datasets, "always none: jobs keep no results for others"),
 )

@@ -15,13 +15,14 @@ from millstream.metrics.registry import operator_name
 from millstream.rest.security import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph
     from millstream.metrics.job_history import JobHistory
     from millstream.metrics.registry import Measurement
+    from millstream.runtime.pipelined.control import StackRequest, Stacks
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -145,6 +146,19 @@ class JobView(ABC):
 
     def accumulators(self) -> Mapping[str, object]:
         """Return the totals of user functions, by "operator.metric"."""
+        return {}
+
+    def stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> Mapping[int, Stacks]:
+        """Return Python stacks by slot; empty where tasks have no slots.
+
+        Args:
+            slots: their numbers.
+            request: what to take.
+            seconds: how long to wait for slots that do not answer, which are left out.
+        """
+        del slots, request, seconds
         return {}
 
     def log_files(self) -> Mapping[str, Path]:

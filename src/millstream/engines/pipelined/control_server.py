@@ -23,13 +23,14 @@ Invariant: after ``fence``, a slot that still runs cannot send the driver anythi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import queue
 import selectors
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,13 +41,15 @@ from millstream.runtime.pipelined.control import (
     Joins,
     MessageReader,
     Registered,
+    StackRequest,
+    Stacks,
     close_in_forks,
     packed,
 )
 from millstream.runtime.pipelined.transport import Party, Role, listen, require_proof
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from millstream.runtime.pipelined.control import (
         Address,
@@ -64,6 +67,8 @@ _RECEIVE_BYTES: Final = 1 << 18
 _MOST_STRANGERS: Final = 64
 #: Seconds of one step of a main loop that are worth a word.
 _LONG_STEP: Final = 10.0
+#: Seconds between two checks whether the run is fenced while slots take their stacks.
+_ANSWER_POLL: Final = 0.2
 #: Seconds that a process of this machine may be silent though the system says that it is at work.
 _BUSY: Final = 30.0
 
@@ -158,6 +163,9 @@ class ControlServer:
         #: So many that the next has to wait.
         self._is_full = False
         self._slots: dict[int, _Slot] = {}
+        self._requests = itertools.count()
+        #: Number of a request for stacks -> where its answers go, with the slot that has sent each.
+        self._asked: dict[int, queue.SimpleQueue[tuple[int, Stacks]]] = {}
         self._outlive = outlive
         #: The numbers of lost slots that others may take.
         self._vacant: set[int] = set()
@@ -229,6 +237,37 @@ class ControlServer:
         """Send a message to all slots."""
         for slot in sorted(self._slots):
             self.send(slot, message)
+
+    def ask_stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> dict[int, Stacks]:
+        """Ask slots for their stacks, and wait; from any thread.
+
+        Args:
+            slots: which of them.
+            request: what to take; its number is replaced.
+            seconds: how long to wait.
+
+        Returns:
+            Slot -> its answer; without those that are not there, or do not answer.
+        """
+        number = next(self._requests)
+        answers = self._asked[number] = queue.SimpleQueue()
+        found: dict[int, Stacks] = {}
+        deadline = time.monotonic() + seconds
+        try:
+            asked = [each for each in slots if each in self._slots]
+            for each in asked:
+                self.send(each, replace(request, number=number))
+            while len(found) < len(asked) and not self._fenced:
+                with contextlib.suppress(queue.Empty):
+                    slot, answer = answers.get(timeout=_ANSWER_POLL)
+                    found[slot] = answer
+                if time.monotonic() > deadline:
+                    break
+        finally:
+            del self._asked[number]
+        return found
 
     def readmit(self, slot: int) -> None:
         """Let another take the number of a lost slot, whose process is about to be ended."""
@@ -388,6 +427,11 @@ class ControlServer:
         if isinstance(message, Beat):
             slot.times, slot.counts, slot.use = message.times, message.counts, message.use
             self._warn_of_long_step(slot, message.step)
+            return
+        if isinstance(message, Stacks):
+            answers = self._asked.get(message.number)
+            if answers is not None:  # else nobody waits any more
+                answers.put((slot.number, message))
             return
         if isinstance(message, Registered):
             slot.registered = message

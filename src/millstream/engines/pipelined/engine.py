@@ -30,7 +30,7 @@ from millstream.runtime.pipelined.main_loop import run_slot
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from millstream.configuration.configuration import Configuration
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.control import (
         SlotSettings,
+        StackRequest,
+        Stacks,
     )
     from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SplitFigures, SubtaskTimes
@@ -315,6 +317,12 @@ class PipelinedEngine(Engine):
     def slot_uses(self) -> Mapping[int, tuple[str, ProcessUse]]:
         loop = self._loop
         return {} if loop is None else loop.slot_uses
+
+    def stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> Mapping[int, Stacks]:
+        loop = self._loop
+        return {} if loop is None else loop.stacks(slots, request, seconds)
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:
         del run

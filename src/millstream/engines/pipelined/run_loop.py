@@ -77,7 +77,7 @@ from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.failover import SlotHost
@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from millstream.execution.source_requests import Inquiries
     from millstream.runtime.pipelined.control import (
         SlotMessage,
+        StackRequest,
+        Stacks,
     )
     from millstream.runtime.plan import SplitAssignment
     from millstream.runtime.process_use import ProcessUse
@@ -308,6 +310,12 @@ class RunLoop:
     def task_counts(self) -> list[RunningMetrics]:
         """Return what the tasks have counted; from any thread."""
         return self._server.counts
+
+    def stacks(
+        self, slots: Collection[int], request: StackRequest, seconds: float
+    ) -> dict[int, Stacks]:
+        """Ask slots for their stacks; from any thread, arguments and result as of the server."""
+        return self._server.ask_stacks(slots, request, seconds)
 
     @property
     def split_figures(self) -> list[SplitFigures]:

@@ -245,6 +245,20 @@ class End:
     """Close the user functions, and end: the last checkpoint is complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class StackRequest:
+    """Send the Python stacks of the process; answered beside the main loop."""
+
+    #: That of the answer.
+    number: int
+    #: How many samples of the tasks; 0: one stack of each thread.
+    samples: int = 0
+    #: Seconds between two samples.
+    delay: float = 0.0
+    #: Most frames of a sample.
+    depth: int = 100
+
+
 DriverMessage = (
     Begin
     | Joins
@@ -261,6 +275,7 @@ DriverMessage = (
     | TakeCheckpoint
     | Completed
     | Abandoned
+    | StackRequest
     | End
 )
 
@@ -372,6 +387,29 @@ class Beat:
     use: ProcessUse | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Where the thread that runs the tasks was at one moment."""
+
+    #: (stage, subtask) that was at work; None: none was.
+    task: tuple[int, int] | None
+    #: It used a processor; else it waited.
+    on_cpu: bool
+    #: ``module.function:line``, the outermost first.
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The answer to a StackRequest."""
+
+    number: int
+    #: Name of the thread -> its stack as text.
+    threads: Mapping[str, str] = field(default_factory=dict)
+    #: How often each was seen.
+    samples: Mapping[Stack, int] = field(default_factory=dict)
+
+
 SlotMessage = (
     Registered
     | Running
@@ -382,6 +420,7 @@ SlotMessage = (
     | Acknowledged
     | Declined
     | Failed
+    | Stacks
     | Beat
 )
 
@@ -464,6 +503,7 @@ class ControlConnection:
         self._use: ProcessUse | None = None
         #: ``time.monotonic`` when they are to be asked for again.
         self._next_counts = 0.0
+        self._take_stacks: Callable[[StackRequest], Stacks] | None = None
         self._closing = False
         #: ``time.monotonic`` when the driver wanted the slot to end.
         self._asked_to_end = math.inf
@@ -542,6 +582,14 @@ class ControlConnection:
         """Send with heartbeats what tasks have counted, also while the main loop is at one step."""
         self._count = counts
 
+    def send_stacks(self, take: Callable[[StackRequest], Stacks]) -> None:
+        """Answer requests for stacks from now on.
+
+        Args:
+            take: takes them; called in a thread for each request.
+        """
+        self._take_stacks = take
+
     def close(self) -> None:
         """Release the driver: the slot ends by itself."""
         self._closing = True
@@ -587,11 +635,22 @@ class ControlConnection:
                 return
             found = reader.feed(content)
             for message in found:
+                if isinstance(message, StackRequest):
+                    self._answer(message)
+                    continue
                 if isinstance(message, End):
                     self._asked_to_end = time.monotonic()
                 self._messages.put(cast("DriverMessage", message))
             if found:
                 self._wake()
+
+    def _answer(self, request: StackRequest) -> None:
+        """Take stacks in a thread: samples take seconds, and heartbeats go on."""
+        take = self._take_stacks
+        if take is not None:
+            threading.Thread(
+                target=lambda: self.send(take(request)), name="millstream-stacks", daemon=True
+            ).start()
 
     def _interrupt_if_unresponsive(self, now: float) -> None:
         thread = self._interruptible

@@ -66,6 +66,7 @@ from millstream.runtime.pipelined.links import (
     TaskId,
     links_of,
 )
+from millstream.runtime.pipelined.stacks import StackSampler
 from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.runtime.pipelined.transport import (
     TcpTransport,
@@ -762,6 +763,7 @@ def _run(
     try:
         loop.restore()
         control.report(loop.counts)
+        control.send_stacks(StackSampler().answer)
         control.send(Running(settings.slot))
         wait = 0.0
         while not loop.ended:
