@@ -106,7 +106,7 @@ def _pages(job: RunningJob) -> dict[str, list[str]]:
         f"{of_slot}/logs": [],
         f"{of_slot}/stdout": ["slot-0 has no file"],
         f"{of_slot}/log-list": ["Log Name"],
-        f"{of_slot}/thread-dump": ["MainThread", "main_loop.py"],
+        f"{of_slot}/thread-dump": ["Id="],
         "/job/completed": ["Completed"],
     }
 

@@ -87,7 +87,7 @@ class TaskSlots:
     def free_for(self, slots: int) -> int:
         """Return how many a job can have that has some now: those, and what no other job is on."""
         tracker: Any = self._context._jsc.sc().statusTracker()  # noqa: SLF001
-        taken = sum(each.numRunningTasks() for each in tracker.getExecutorInfos())
+        taken = sum(int(each.numRunningTasks()) for each in tracker.getExecutorInfos())
         return self.total() - max(0, taken - slots)
 
     def has_started(self, slots: int, own: str) -> bool:
