@@ -1,9 +1,9 @@
 """The job of the kill tests: keyed state, timers and windows into two exactly-once file sinks.
 
 Run as ``python recovery_job.py INPUT OUTPUT CHECKPOINTS BYTES_PER_EPOCH MASTER``, where the master
-is one of Spark, or ``local`` for the local engine, or ``pipelined`` for slots that are processes of
-this machine, or ``mini``: then the job runs in this process,
-with the same tasks, coordinator and sinks, and starts in a second instead of many.  With
+is one of Spark (after ``slots:`` for long-running tasks), or ``local`` for the local engine, or
+``pipelined`` for slots that are processes of this machine, or ``mini``: then the job runs in this
+process, with the same tasks, coordinator and sinks, and starts in a second instead of many.  With
 ``DATABASE BROKERS TOPIC`` behind it the running totals go to PostgreSQL (table ``running``,
 two-phase) and Kafka as well.  Every key lives in one input file, so the order of its records is
 that of the file.  Nothing is late.
@@ -178,7 +178,11 @@ def main(arguments: list[str]) -> None:
         configuration.set_string("millstream.execution", "pipelined")
         configuration.set_string("execution.checkpointing.interval", "20 ms")
     elif arguments[4] != "mini":
-        configuration.set_string("millstream.spark.master", arguments[4])
+        mode, _, master = arguments[4].rpartition(":")
+        configuration.set_string("millstream.spark.master", master)
+        if mode == "slots":
+            configuration.set_string("millstream.execution", "pipelined")
+            configuration.set_string("execution.checkpointing.interval", "20 ms")
     configuration.set_string("millstream.local-directory", str(Path(output).parent / "local"))
     # A driver that is left without a JVM must not start again, whatever its strategy.
     lives_on = bool(os.environ.get(VICTIM_VARIABLE))
@@ -195,7 +199,7 @@ def main(arguments: list[str]) -> None:
         Duration.of_millis(OUT_OF_ORDERNESS)
     ).with_timestamp_assigner(lambda row, _: row.ts)
     events = env.from_source(source, strategy, "events").uid("events")
-    if arguments[4] == "pipelined" and int(bytes_per_epoch):
+    if arguments[4].startswith(("pipelined", "slots:")) and int(bytes_per_epoch):
         events = events.filter(slowly).uid("slowly")
     keyed = events.key_by(lambda row: row.key)
     running = keyed.process(RunningTotal(), RUNNING).uid("running")

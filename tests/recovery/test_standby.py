@@ -17,7 +17,8 @@ import pytest
 from tests.recovery.test_kill_driver import BYTES_PER_EPOCH, FIRST, JOB, OF_EPOCHS, SEEDS, Chain
 
 from millstream.checkpoint.lease import Term, newest_term
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.storages import open_storage
 from millstream.crash_points import ENVIRONMENT_VARIABLE, points_of
 
 if TYPE_CHECKING:
@@ -32,17 +33,22 @@ LEASE: Final = 4.0
 class StandbyChain(Chain):
     """The job of the kill tests with several drivers, all of which are standbys at first."""
 
-    def __init__(self, directory: Path, seed: int, master: str, records: int) -> None:
+    def __init__(
+        self, directory: Path, seed: int, master: str, records: int, checkpoints: str = ""
+    ) -> None:
         super().__init__(directory, seed, master, records)
+        #: Seconds.  On a busy machine two JVMs take minutes to start.
+        self.deadline = DEADLINE if master in {"local", "pipelined"} else 4 * DEADLINE
+        self.where = checkpoints or str(directory / "checkpoints")
         self.drivers: list[subprocess.Popen[bytes]] = []
 
     def add(self, crash: str = "", lease: float = LEASE) -> subprocess.Popen[bytes]:
         """Start a driver, which is killed at a crash point."""
-        inputs, output, checkpoints, *_ = self.arguments(slow=True)
+        inputs, output, *_ = self.arguments(slow=True)
         command = [sys.executable, "-m", "millstream", "run", "--standby"]
         command += [f"-Dmillstream.lease.duration={int(lease * 1000)} ms"]
         # As the program sets it: the directory of the lease is that of the job.
-        command += [str(JOB), inputs, output, checkpoints, str(BYTES_PER_EPOCH), self.master]
+        command += [str(JOB), inputs, output, self.where, str(BYTES_PER_EPOCH), self.master]
         with self.log(len(self.drivers)).open("ab") as log:
             driver = subprocess.Popen(
                 command,
@@ -61,13 +67,13 @@ class StandbyChain(Chain):
         return "\n".join(self.log(n).read_text() for n in range(len(self.drivers)))
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + DEADLINE
+        limit = time.monotonic() + self.deadline
         while not condition():
             assert time.monotonic() < limit, f"{self}\n{self.logs()}"
             time.sleep(0.01)
 
     def term(self) -> Term | None:
-        return newest_term(LocalStorage(self.directory / "checkpoints"))
+        return newest_term(open_storage(self.where))
 
     def holder(self) -> subprocess.Popen[bytes] | None:
         """The driver that has the lease."""
@@ -83,13 +89,12 @@ class StandbyChain(Chain):
 
     def checkpoints(self) -> int:
         """How many versions the manifest log has had."""
-        versions = [path.stem for path in (self.directory / "checkpoints" / "log").glob("*.json")]
-        return max(map(int, versions), default=-1) + 1
+        return max(ManifestLog(open_storage(self.where)).versions(), default=-1) + 1
 
     def finish(self) -> None:
         """Wait for the end: all drivers that live find that the job has finished."""
         for each in self.drivers:
-            assert each.wait(DEADLINE) in {0, -signal.SIGKILL, 1}, self.logs()
+            assert each.wait(self.deadline) in {0, -signal.SIGKILL, 1}, self.logs()
         assert any(each.returncode == 0 for each in self.drivers), self.logs()
         self.check(whole=True)
 
@@ -99,9 +104,10 @@ class StandbyChain(Chain):
 
 @pytest.fixture
 def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StandbyChain]:
-    master, records = request.param
+    master, records, *on_s3 = request.param
     print(f"replay with MILLSTREAM_KILL_SEEDS={SEEDS[0]}")
-    made = StandbyChain(tmp_path, SEEDS[0], master, records)
+    checkpoints = f"{request.getfixturevalue('bucket')}/job" if on_s3 else ""
+    made = StandbyChain(tmp_path, SEEDS[0], master, records, checkpoints)
     yield made
     for each in made.drivers:
         if each.poll() is None:
@@ -109,13 +115,14 @@ def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StandbyCha
             each.wait()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", [("local", 1_200), ("pipelined", 1_200)], indirect=True)
-def test_one_of_two_standbys_takes_over_a_killed_driver(chain: StandbyChain) -> None:
-    drivers = [chain.add() for _ in range(3)]
-    first = chain.wait_for_holder(drivers)
-    standbys = [each for each in drivers if each is not first]
-    chain.wait_for(lambda: chain.logs().count("standby of job") == 2 and chain.checkpoints() > 2)
+def _kill_the_first_of(drivers: int, chain: StandbyChain) -> None:
+    """Several standbys: one runs the job, and when it is killed another one does."""
+    added = [chain.add() for _ in range(drivers)]
+    first = chain.wait_for_holder(added)
+    standbys = [each for each in added if each is not first]
+    chain.wait_for(
+        lambda: chain.logs().count("standby of job") == len(standbys) and chain.checkpoints() > 2
+    )
     assert chain.holder() is first
     os.killpg(first.pid, signal.SIGKILL)
     killed = time.monotonic()
@@ -125,6 +132,33 @@ def test_one_of_two_standbys_takes_over_a_killed_driver(chain: StandbyChain) -> 
     chain.finish()
     assert chain.takeovers() == 2
     assert second.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "chain",
+    [("local", 1_200), ("pipelined", 1_200), ("local", 1_200, "s3"), ("pipelined", 1_200, "s3")],
+    indirect=True,
+)
+def test_one_of_two_standbys_takes_over_a_killed_driver(chain: StandbyChain) -> None:
+    _kill_the_first_of(3, chain)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "chain",
+    [
+        ("slots:local[2]", 600),
+        pytest.param(("local[2]", 600), marks=pytest.mark.extended),
+        pytest.param(("slots:local[2]", 600, "s3"), marks=pytest.mark.extended),
+    ],
+    indirect=True,
+)
+def test_a_standby_takes_over_a_killed_driver_of_spark(chain: StandbyChain) -> None:
+    """Each has a JVM, and executors: those of the killed driver end without it."""
+    _kill_the_first_of(2, chain)
 
 
 @pytest.mark.slow
