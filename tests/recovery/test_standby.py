@@ -157,7 +157,7 @@ def test_one_of_two_standbys_takes_over_a_killed_driver(chain: StandbyChain) -> 
     indirect=True,
 )
 def test_a_standby_takes_over_a_killed_driver_of_spark(chain: StandbyChain) -> None:
-    """Each has a JVM, and executors: those of the killed driver end without it."""
+    """Each has a JVM, which ends with its driver."""
     _kill_the_first_of(2, chain)
 
 
