@@ -14,6 +14,8 @@ from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.kafka import reader
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.aggregates import Count
+from millstream.datastream.connectors.file_system import FileSource, StreamFormat
+from millstream.datastream.connectors.hybrid_source import HybridSource
 from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.testing.mini_cluster import MiniCluster
@@ -126,3 +128,56 @@ def test_topics_that_come_while_the_job_runs(broker: Broker, tmp_path: Path) -> 
             break
         assert time.monotonic() < deadline, told
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("decided", ["before", "at the switch"])
+def test_files_first_then_topics_that_come_later(
+    broker: Broker, tmp_path: Path, decided: str
+) -> None:
+    """A restart in the files, at the switch and in the topics; nothing is read twice."""
+    first = broker.topic(name="hybrid")
+    later = f"{first}-later"
+    start = int(time.time() * SECOND)
+    broker.send(first, [b"stored"], timestamp_ms=start - SECOND)
+    broker.send(first, [b"live 1"], timestamp_ms=start)
+    (tmp_path / "lines.txt").write_text("stored\nold 1\nold 2\n")
+    lines, servers = StreamFormat.text_line_format(), broker.servers
+
+    def live(_: object = None) -> KafkaSource:
+        return (
+            KafkaSource.builder()
+            .set_bootstrap_servers(servers)
+            .set_value_only_deserializer(SimpleStringSchema())
+            .set_topic_pattern(f"{first}.*")
+            .set_group_id(first)
+            .set_starting_offsets(KafkaOffsetsInitializer.timestamp(start))
+            .set_property("partition.discovery.interval.ms", "1")
+            .build()
+        )
+
+    def go(epochs: int, limit: int = 1000) -> list[str]:
+        files = FileSource.for_record_stream_format(lines, str(tmp_path / "lines.txt")).build()
+        next_one = live() if decided == "before" else live
+        source = HybridSource.builder(files).add_source(next_one).build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+        stream.sink_to(CollectSink(tmp_path / "out", fsync=False)).uid("out")
+        run(env.get_job_graph("hybrid"), tmp_path, epochs, limit)
+        source.stop()
+        return sorted(map(str, read_collected(tmp_path / "out")))
+
+    found = go(epochs=1, limit=8)
+    assert "stored" in found
+    assert "live 1" not in found
+    deadline = time.monotonic() + 60
+    while len(found) < 4:
+        assert time.monotonic() < deadline, found
+        found = go(epochs=1)
+        assert "live 1" not in found or {"old 1", "old 2"} <= set(found), "files first"
+    broker.admin.create_topics({later: {"num_partitions": 2, "replication_factor": 1}})
+    broker.send(later, [b"live 2"], partition=1, timestamp_ms=start)
+    broker.send(first, [b"live 3"], timestamp_ms=start)
+    while len(found) < 6:
+        assert time.monotonic() < deadline, found
+        found = go(epochs=1)
+    assert found == ["live 1", "live 2", "live 3", "old 1", "old 2", "stored"]

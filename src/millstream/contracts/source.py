@@ -471,8 +471,8 @@ class Source(OpensStores, ABC):
     def discovery_interval(self) -> float:
         """Milliseconds between two calls of ``discover`` while the source waits for data.
 
-        0, the default: at every look for data, some 20 ms apart.  A bounded source that has found
-        splits is not asked again.
+        0, the default: at every look for data, some 20 ms apart.  Whether a source that has found
+        splits is asked again is for ``finds_more`` to answer.
         """
         return 0
 
@@ -484,6 +484,22 @@ class Source(OpensStores, ABC):
         server has closed the connection), and says so when all its splits are known.
         """
         return self.boundedness is Boundedness.BOUNDED
+
+    #: Whether it has no end from the beginning although it is bounded: it finds splits in stages.
+    in_stages: bool = False
+
+    def finds_more(self, known: KnownSplits, *, all_read: bool) -> bool:
+        """Return whether ``discover`` is to be asked again, now that some splits are known.
+
+        By default a source without an end is.  Called in the driver, also while another thread asks
+        the source something.
+
+        Args:
+            known: the splits that were found.
+            all_read: they are all complete, and read to their ends.
+        """
+        del known, all_read
+        return self.boundedness is not Boundedness.BOUNDED
 
     @abstractmethod
     def discover(self, known: KnownSplits) -> list[Split]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from millstream.contracts.source import Boundedness, Split
+from millstream.contracts.source import Split
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, CorruptCheckpointError, UnknownFormatError
 from millstream.graph.model import sources_before
@@ -427,6 +427,10 @@ class Position:
         """Return whether the split is read to its end."""
         return number < self.done or number in self.over
 
+    def has_read(self, table: SplitTable) -> bool:
+        """Return whether all splits of the source are read to their ends."""
+        return self.done == table.count
+
     def finish(self, number: int) -> None:
         """Note that the split, which has begun, is read to its end."""
         del self.at[number]
@@ -598,23 +602,29 @@ class SourceSplits:
             self.require(planned, position)
             planned.table.forget(position.is_over)
 
-    def discover(self, planned: PlannedSource, source: Source) -> list[Split]:
+    def discover(self, planned: PlannedSource, source: Source, *, all_read: bool) -> list[Split]:
         """Look for new splits of a source, if it is time.
+
+        Args:
+            planned: the source as the driver sees it.
+            source: the source.
+            all_read: the splits that are known are read to their ends.
 
         Returns:
             Those that were found; the table has them, or what another driver has logged.
         """
-        if not self.is_due(planned, source):
+        if not self.is_due(planned, source, all_read=all_read):
             return []
         found = new_splits(source, planned.table.seen)
         self.take_in(planned, found)
         return found
 
     @staticmethod
-    def is_due(planned: PlannedSource, source: Source) -> bool:
+    def is_due(planned: PlannedSource, source: Source, *, all_read: bool) -> bool:
         """Return whether it is time to look for new splits; then it is not for some time."""
         now = time.monotonic()
-        if planned.table.count and source.boundedness is Boundedness.BOUNDED:
+        table = planned.table
+        if table.count and not source.finds_more(table.seen, all_read=all_read):
             return False
         if now < planned.next_discovery:
             return False

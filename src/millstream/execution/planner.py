@@ -348,7 +348,8 @@ class SourcePlanner:
     def _find(self, planned: PlannedSource, position: Position) -> None:
         """Look for splits of one source."""
         if planned.source is not None:
-            self._splits.discover(planned, planned.source)
+            all_read = position.has_read(planned.table)
+            self._splits.discover(planned, planned.source, all_read=all_read)
             position.known = planned.table.count
 
     def _advance(self, planned: PlannedSource, position: Position, now: int) -> bool:
@@ -584,7 +585,8 @@ class SourcePlanner:
 
 def _has_end(planned: PlannedSource) -> bool:
     """Return whether a source has an end from the beginning."""
-    return planned.source is not None and planned.source.boundedness is Boundedness.BOUNDED
+    source = planned.source
+    return source is not None and source.boundedness is Boundedness.BOUNDED and not source.in_stages
 
 
 def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:

@@ -131,7 +131,12 @@ class Reading:
     @property
     def is_over(self) -> bool:
         """Whether the source has an end, or has come to it, and nothing is left before it."""
-        return self.has_all_splits and not (self.waiting or self.untaken or self.open)
+        return self.has_all_splits and self.has_read_all
+
+    @property
+    def has_read_all(self) -> bool:
+        """Return whether all splits that are known are read to their ends."""
+        return not (self.waiting or self.untaken or self.open)
 
     @property
     def is_busy(self) -> bool:
@@ -437,7 +442,8 @@ class SplitEnumerator:
             with error_context(reading.planned.label):
                 planned, source = reading.planned, reading.source
                 # Ahead of all, so that a new split is one of those that wait.
-                if self._splits.is_due(planned, source):
+                all_read = reading.position.has_read(planned.table)
+                if self._splits.is_due(planned, source, all_read=all_read):
                     poll = partial(new_splits, source, planned.table.seen)
                     self._splits.take_in(planned, self._with(reading, poll, is_unwanted))
                 self._with(reading, partial(self._begin, reading, now, made), is_unwanted)
@@ -591,7 +597,9 @@ class SplitEnumerator:
 
     def _question(self, reading: Reading, now: int) -> Question | None:
         source, planned = reading.source, reading.planned
-        looks = not reading.ended and self._splits.is_due(planned, source)
+        looks = not reading.ended and self._splits.is_due(
+            planned, source, all_read=reading.has_read_all
+        )
         splits: dict[int, tuple[Split, int, SplitEnd]] = {}
         if not source.cursors_follow or now >= reading.next_question:
             reading.next_question = now + _SELDOM

@@ -40,6 +40,10 @@ from millstream.datastream.connectors.file_system import OutputFileConfig as Out
 from millstream.datastream.connectors.file_system import RollingPolicy as RollingPolicy
 from millstream.datastream.connectors.file_system import StreamFormat as StreamFormat
 from millstream.datastream.connectors.file_system import StreamingFileSink as StreamingFileSink
+from millstream.datastream.connectors.hybrid_source import HybridSource as HybridSource
+from millstream.datastream.connectors.hybrid_source import (
+    HybridSourceBuilder as HybridSourceBuilder,
+)
 from millstream.datastream.connectors.number_seq import NumberSequenceSource as NumberSequenceSource
 
 if TYPE_CHECKING:
