@@ -97,7 +97,8 @@ class ReplicatedTable:
 
     def connect(self, patience: float = _PATIENCE) -> Session:
         """Open a session that waits so many seconds for an answer; raises SourceError."""
-        return self._connected({}, patience)
+        session: Session = self._connected({}, patience)
+        return session
 
     def connect_replication(self) -> Any:
         """Open a connection that understands the commands of replication; raises SourceError."""
