@@ -86,7 +86,7 @@ class Executor(Protocol):
         """
 
 
-class EmbeddedExecutor:
+class EmbeddedExecutor(Executor):
     """Runs statements in this process; their jobs end with it."""
 
     jobs_end_with_shell = True

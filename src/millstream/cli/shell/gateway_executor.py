@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream import errors
 from millstream.cli.rest_client import RestClient
+from millstream.cli.shell.executor import Executor
 from millstream.configuration.options import DML_SYNC, MAX_COLUMN_WIDTH, RUNTIME_MODE
 from millstream.datastream.collecting import CloseableIterator
 from millstream.errors import JobError, MillstreamError, SqlParserError
@@ -163,7 +164,7 @@ class GatewayResult:
         self._executor.end_operation(self._operation, is_query=self.is_query)
 
 
-class GatewayExecutor:
+class GatewayExecutor(Executor):
     """Runs statements in a session of a SQL gateway; INSERT jobs continue without the shell."""
 
     jobs_end_with_shell = False
