@@ -84,9 +84,10 @@ def unsupported_scheme(location: str) -> str:
     """Return why a location of another scheme cannot be used, and what can; for messages."""
     if scheme_of(location) in _HDFS:
         return (
-            "HDFS is not supported: no package has its client library (libhdfs), and files mounted"
-            " from it cannot be created by hard links. Use an object store (s3://, gs://, az:// or"
-            " abfss://; Apache Ozone has the interface of S3), or a shared file system (NFS)"
+            "HDFS is not supported: its client library (libhdfs) is part of Hadoop, and files"
+            " mounted from it cannot be created by hard links. Use an object store (s3://, gs://,"
+            " az:// or abfss://; Apache Ozone has the interface of S3), or a shared file system"
+            " (NFS)"
         )
     return (
         "this scheme is not supported. Give a path or a file: URI of a local or mounted file"

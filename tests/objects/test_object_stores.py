@@ -239,7 +239,7 @@ def test_metadata_has_names_that_every_store_takes() -> None:
         ("s3://", "is not of the form s3://bucket/path"),
         ("s3://bucket/a?b=c", "is not of the form s3://bucket/path"),
         ("s3://key:word@bucket/a", r"must not contain credentials \(s3://\*\*\*\*@bucket\)"),
-        ("hdfs://host/a", "HDFS is not supported: no package has its client library"),
+        ("hdfs://host/a", "HDFS is not supported: its client library"),
         ("ftp://host/a", "this scheme is not supported"),
     ],
 )
