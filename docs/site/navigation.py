@@ -58,6 +58,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.postgres_cdc": "Changes of PostgreSQL tables",
         "millstream.datastream.connectors.datagen": "Data generator",
         "millstream.datastream.connectors.number_seq": "Numbers",
+        "millstream.datastream.connectors.hybrid_source": "Sources one after the other",
         "millstream.spark": "DataFrames",
         "millstream.datastream.connectors.base": "Contracts and templates",
         "millstream.state_processor": "State as data",
