@@ -141,7 +141,7 @@ WITHOUT_SECRETS: Final = {
     *("BlackholeSink", "CollectSink", "DataFrameSink", "DuckDbSink", "EmbeddedSink", "FileSink"),
     *("PrintSink", "SqliteSink", "TableFileSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
     *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
-    *("NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
+    *("HybridSource", "NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
     *("SqliteSource", "DuckDbSource", "EmbeddedSource"),
     *("DeltaSink", "DeltaSource", "LakehouseSink", "LakehouseSource"),
 }

@@ -19,6 +19,7 @@ ELSEWHERE: Final = {
     "checkpoint/test_signature.py": "files of the driver",
     "cli/test_commands_in_messages.py": "messages of the driver",
     "conformance/test_secrets.py": "what the driver writes",
+    "connectors/test_hybrid_source.py": "says itself which engine runs it",
     "coordination/test_hanging_kafka.py": "the committer",
     "databases/test_lakehouse_sinks.py": "sinks by themselves, and the text of a page",
     "databases/test_postgres_page.py": "the text of a page",

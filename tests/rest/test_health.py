@@ -90,7 +90,8 @@ def test_a_standby_lives_and_is_not_ready(tmp_path: Path, eventually: Callable[.
     assert client.request("/healthz").status == 200
     assert client.request("/readyz").status == 503
     assert client.get("/jobs/overview") == {"jobs": []}
-    storage.delete([leases._name(0)])
+    end = Term(1, "another:1", "", 3600.0, ended="CANCELED")
+    storage.write(leases._name(1), leases._encoded(end))
     waiting.join(DEADLINE)
     assert len(ended) == 1
     assert running.servers() == []

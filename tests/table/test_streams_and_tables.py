@@ -255,7 +255,7 @@ def test_insert_writes_files(env: StreamTableEnvironment, tmp_path: Path) -> Non
     MiniCluster(graph).run()
     files = (tmp_path / "out").glob("*.csv")
     lines = sorted(line for path in files for line in path.read_text().splitlines())
-    assert lines == ['"x",1', '"y",2']
+    assert lines == ["x,1", "y,2"]
 
 
 @pytest.mark.both_engines
