@@ -106,10 +106,12 @@ class Batch:
 
 
 class _Watching:
-    """Notes the memory of the processes below this one, ten times per second."""
+    """Notes the memory of the processes that this one starts, ten times per second."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
+        #: Of other tests, such as the JVM of a session of Spark.
+        self._others = frozenset(process_tree(os.getpid()))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -121,9 +123,9 @@ class _Watching:
         self._thread.join()
 
     def _watch(self) -> None:
-        me = os.getpid()
         while not self._over.wait(0.1):
-            sizes = [_anonymous_bytes(each) for each in process_tree(me) if each != me]
+            started = set(process_tree(os.getpid())) - self._others
+            sizes = map(_anonymous_bytes, started)
             self._batch.peak = max(self._batch.peak, *sizes, 0)
 
 
