@@ -45,6 +45,7 @@ from millstream.connectors.postgres.replication import (
     lsn_text,
 )
 from millstream.connectors.postgres.sessions import driver
+from millstream.connectors.postgres.source import ARROW_TYPES
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split, SplitCursor
 from millstream.errors import ConfigurationError, SourceError
 
@@ -486,20 +487,7 @@ class ChangesCursor(SplitCursor):
 
 # -- building --------------------------------------------------------------------------------------
 
-#: A type of PostgreSQL's -> its Arrow type.  Everything else is read as text.
-_ARROW: Final = {
-    "bool": pa.bool_(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "float4": pa.float32(),
-    "float8": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "bytea": pa.binary(),
-}
+_ARROW: Final = {**ARROW_TYPES, "time": pa.time64("us")}
 #: What PostgreSQL adds to the number in which precision and scale of a numeric are.
 _HEADER: Final = 4
 _MOST_DIGITS: Final = 38

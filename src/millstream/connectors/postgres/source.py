@@ -258,7 +258,7 @@ _BATCH_BYTES: Final = 64 << 20
 #: Seconds that the driver waits for the range of the key; as long as an epoch may take.
 _PATIENCE: Final = 600.0
 #: A type's name in PostgreSQL -> its Arrow type.  Everything else is read as text.
-_ARROW: Final = {
+ARROW_TYPES: Final = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
     "int4": pa.int32(),
@@ -551,7 +551,7 @@ class PostgresSource(Source):
         info = session.adapters.types.get(column.type_code)
         name = "text" if info is None or column.type_code == info.array_oid else info.name
         if name != "numeric":
-            return name, _ARROW.get(name, pa.string())
+            return name, ARROW_TYPES.get(name, pa.string())
         if column.precision is None and column.name in self.texts:
             return name, pa.string()
         if column.precision is None:
