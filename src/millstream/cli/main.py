@@ -833,7 +833,6 @@ def _dispatch(options: argparse.Namespace) -> int:
         definitions=dict(options.definitions),
     )
     if options.command == "sql":
-        from millstream.cli.job_targets import Access
         from millstream.cli.sql_command import SqlOptions, run_sql
 
         files, initial = tuple(options.files), tuple(options.initial)
@@ -843,7 +842,7 @@ def _dispatch(options: argparse.Namespace) -> int:
                 initial,
                 program.configuration(),
                 options.gateway or "",
-                Access(options.token_file),
+                options.token_file,
                 options.certificate,
             )
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.cli.job_targets import Access
 from millstream.errors import MillstreamError, ProgramError
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ class SqlOptions:
     configuration: dict[str, str] = field(default_factory=dict)
     #: The address of the SQL gateway that runs the statements; empty: this process does.
     gateway: str = ""
-    access: Access = field(default_factory=Access)
+    #: A file with the token of the gateway.
+    token_file: str = ""
     #: A PEM file with the gateway's own certificate; empty: one of a known authority.
     certificate: str = ""
 
@@ -70,9 +70,11 @@ def run_sql(options: SqlOptions) -> int:
 
 def _executor(options: SqlOptions) -> Executor:
     if options.gateway:
+        from millstream.cli.job_targets import Access
         from millstream.cli.shell.gateway_executor import GatewayClient, GatewayExecutor
 
-        client = GatewayClient(options.gateway, options.access.token, options.certificate)
+        token = Access(options.token_file).token
+        client = GatewayClient(options.gateway, token, options.certificate)
         return GatewayExecutor(client, options.configuration)
     from millstream.cli.shell.executor import EmbeddedExecutor
     from millstream.configuration.configuration import Configuration

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.configuration.options import DML_SYNC
 from millstream.errors import MillstreamError
-from millstream.table.completion import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,6 +117,9 @@ class EmbeddedExecutor(Executor):
         return status.name
 
     def complete(self, before: str, after: str) -> Sequence[str]:
+        # It knows all formats, which a script does not need.
+        from millstream.table.completion import candidates
+
         return candidates(self._environment, before, after)
 
     def close(self, *, failed: bool) -> bool:
