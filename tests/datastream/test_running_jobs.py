@@ -40,7 +40,7 @@ class Program:
     def end(self) -> tuple[int, list[str], str]:
         """Exit code, what it printed beside the job's output, and what it said."""
         output, _ = self.process.communicate(timeout=DEADLINE)
-        lines = [line for line in output.splitlines() if not line[:1].isdigit()]
+        lines = [line for line in output.splitlines() if line and not line[:1].isdigit()]
         rest = [line for line in lines if not line.startswith(("running", "got"))]
         return self.process.returncode, rest, self.said.read_text()
 

@@ -90,8 +90,8 @@ def check_fork(tmp_path: Path, saved: Path, mode: str, crash: str = "") -> None:
     for key in range(KEYS):
         numbers = sorted(int(line.split()[1]) for line in found if line.startswith(f"{key} "))
         assert numbers == list(range(COUNT // KEYS - len(numbers) + 1, COUNT // KEYS + 1))
-    # It was claimed; one of the end of the input is followed by no checkpoint.
-    assert saved.exists() == (count == COUNT)
+    # It was claimed; one of the end of the input need not be followed by a checkpoint.
+    assert count == COUNT or not saved.exists()
     assert verify_checkpoints(LocalStorage(tmp_path / name / "checkpoints")).problems == []
 
 
