@@ -405,7 +405,13 @@ class RegistryAvroEncoder(RowEncoder):
         legacy: bool = True,
     ) -> None:
         super().__init__(row)
-        self._records = _RecordWriter(row, client, subject, schema, legacy=legacy)
+        record = self._record_of(row)
+        self._records = _RecordWriter(record, client, subject, schema, legacy=legacy)
+
+    @staticmethod
+    def _record_of(row: lt.RowType) -> lt.RowType:
+        """Return the type of the record that a row is written as."""
+        return row
 
     def validate(self) -> None:
         self._records.identifier()
@@ -476,26 +482,13 @@ class DebeziumAvroDecoder(RowDecoder):
         return [part[each.name] for each in self.row.fields]
 
 
-class DebeziumAvroEncoder(RowEncoder):
+class DebeziumAvroEncoder(RegistryAvroEncoder):
     """Rows as envelopes of Debezium, an update as a deletion and an insertion, as Flink.
 
     Arguments as of ``RegistryAvroEncoder``.
     """
 
-    def __init__(
-        self,
-        row: lt.RowType,
-        client: SchemaRegistryClient,
-        subject: str,
-        schema: str | None = None,
-        *,
-        legacy: bool = True,
-    ) -> None:
-        super().__init__(row)
-        self._records = _RecordWriter(_envelope(row), client, subject, schema, legacy=legacy)
-
-    def validate(self) -> None:
-        self._records.identifier()
+    _record_of = staticmethod(_envelope)
 
     def encode(
         self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None

@@ -155,8 +155,8 @@ class SplitScheduler:
         #: Read to their ends since the last checkpoint.
         self._finished: list[SplitState] = []
         self._over: dict[int, SplitProgress] = {}
-        #: Checkpoints that are not known to be completed: number, and position by channel.
-        self._taken: list[tuple[int, dict[int, int]]] = []
+        #: Checkpoint that is neither completed nor aborted -> position by channel.
+        self._taken: dict[int, dict[int, int]] = {}
 
     def begin(self) -> None:
         """Take over the splits that have begun; the operators downstream of them are restored."""
@@ -494,20 +494,22 @@ class SplitScheduler:
             if split.state is not None:
                 found.append(replace(split.state, position=split.position, records=split.records))
             split.records = 0
-        self._taken.append((epoch, {at: each.position for at, each in self._splits.items()}))
+        self._taken[epoch] = {at: each.position for at, each in self._splits.items()}
         return found
 
     def committed(self, epoch: int) -> None:
         """Note that a checkpoint is completed, and tell the cursors."""
-        positions: dict[int, int] = {}
-        while self._taken and self._taken[0][0] <= epoch:
-            taken, positions = self._taken.pop(0)
-            positions = positions if taken == epoch else {}
+        positions = self._taken.get(epoch, {})
+        self._taken = {taken: at for taken, at in self._taken.items() if taken > epoch}
         for channel, position in positions.items():
             split = self._splits.get(channel)
             if split is not None:
                 with reading(split.label, split.assignment.split.id):
                     split.cursor.committed(position)
+
+    def abandon(self, epoch: int) -> None:
+        """Forget a checkpoint that was aborted."""
+        self._taken.pop(epoch, None)
 
     def due(self) -> int | None:
         """Milliseconds at which something changes by time alone; None: never."""

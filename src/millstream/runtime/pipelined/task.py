@@ -640,6 +640,8 @@ class PipelinedTask:
         if epoch >= self._plan.epoch:
             self._abandoned.add(epoch)
         self._unconfirmed.abandon(epoch)
+        if self.splits is not None:
+            self.splits.abandon(epoch)
         for each in self._taken:
             each.is_lost = each.is_lost or each.ack.epoch == epoch
         for each in self._held:
