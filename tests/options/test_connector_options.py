@@ -20,13 +20,13 @@ import millstream
 from millstream.configuration import flink_options
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
-from millstream.sql.catalog.formats import REGISTRY_PROPERTIES
 from millstream.sql.catalog.options import (
     IDLE_TIMEOUT,
     Options,
     unapplied_option,
     unapplied_options,
 )
+from millstream.sql.catalog.registry_formats import REGISTRY_PROPERTIES
 
 ALL = connector_options()
 #: Options that are read by constants, and one that says what always holds.

@@ -15,24 +15,11 @@ from millstream.connectors.formats.avro_messages import AvroRowDecoder, AvroRowE
 from millstream.connectors.formats.csv_format import single_character
 from millstream.connectors.formats.csv_messages import CsvRowDecoder, CsvRowEncoder, CsvTableOptions
 from millstream.connectors.formats.json_messages import JsonOptions, JsonRowDecoder, JsonRowEncoder
-from millstream.connectors.formats.protobuf_messages import (
-    ProtobufOptions,
-    ProtobufRowDecoder,
-    ProtobufRowEncoder,
-)
-from millstream.connectors.formats.registry_avro import (
-    DebeziumAvroDecoder,
-    DebeziumAvroEncoder,
-    RegistryAvroDecoder,
-    RegistryAvroEncoder,
-)
-from millstream.connectors.formats.registry_json import RegistryJsonDecoder, RegistryJsonEncoder
 from millstream.connectors.formats.row_format import RawDecoder, RawEncoder
-from millstream.connectors.formats.schema_registry import SchemaRegistryClient
 from millstream.entry_points import Extensions
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY
-from millstream.sql.catalog.options import Option, boolean, choice, mapping, text
+from millstream.sql.catalog.options import Option, boolean, choice, text
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -43,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType, RowType
 
 
-_ERRORS: Final = boolean("ignore-parse-errors", default=False)
+IGNORE_ERRORS: Final = boolean("ignore-parse-errors", default=False)
 _STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")
 _NULL_KEYS: Final = (
     choice("map-null-key.mode", ("fail", "drop", "literal"), "fail"),
@@ -55,7 +42,8 @@ _WRITTEN: Final = (
 )
 
 
-def _json_options(options: Mapping[str, Any]) -> JsonOptions:
+def json_options(options: Mapping[str, Any]) -> JsonOptions:
+    """Return what the options of a format of JSON say; raises ValidationError."""
     missing = bool(options.get("fail-on-missing-field"))
     if missing and options["ignore-parse-errors"]:
         message = "fail-on-missing-field and ignore-parse-errors shouldn't both be true."
@@ -115,7 +103,8 @@ def _raw(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"charset": options["charset"], "little": options["endianness"] == "little-endian"}
 
 
-def _avro_legacy(options: Mapping[str, Any]) -> bool:
+def avro_legacy(options: Mapping[str, Any]) -> bool:
+    """Return whether TIMESTAMP is an instant in milliseconds, as in Flink before 1.19."""
     legacy: bool = options["timestamp_mapping.legacy"]
     return legacy
 
@@ -123,7 +112,7 @@ def _avro_legacy(options: Mapping[str, Any]) -> bool:
 def _canal(row: RowType, options: Mapping[str, Any], metadata: Sequence[str]) -> RowDecoder:
     return change_json.CanalDecoder(
         row,
-        _json_options(options),
+        json_options(options),
         database=options["database.include"],
         table=options["table.include"],
         metadata=metadata,
@@ -133,7 +122,7 @@ def _canal(row: RowType, options: Mapping[str, Any], metadata: Sequence[str]) ->
 def _debezium(row: RowType, options: Mapping[str, Any], metadata: Sequence[str]) -> RowDecoder:
     return change_json.DebeziumDecoder(
         row,
-        _json_options(options),
+        json_options(options),
         schema_include=options["schema-include"],
         metadata=metadata,
     )
@@ -146,72 +135,17 @@ def _debezium_encoder(row: RowType, options: Mapping[str, Any]) -> RowEncoder:
             "'debezium-json.schema-include' option been set to true."
         )
         raise ValidationError(message)
-    return change_json.DebeziumEncoder(row, _json_options(options))
+    return change_json.DebeziumEncoder(row, json_options(options))
 
 
-#: Options of a registry -> Confluent's names of them.
-REGISTRY_PROPERTIES: Final = {
-    "ssl.keystore.location": "schema.registry.ssl.keystore.location",
-    "ssl.keystore.password": "schema.registry.ssl.keystore.password",
-    "ssl.truststore.location": "schema.registry.ssl.truststore.location",
-    "ssl.truststore.password": "schema.registry.ssl.truststore.password",
-    "basic-auth.credentials-source": "basic.auth.credentials.source",
-    "basic-auth.user-info": "basic.auth.user.info",
-    "bearer-auth.credentials-source": "bearer.auth.credentials.source",
-    "bearer-auth.token": "bearer.auth.token",
-}
-_TOPIC_NAME: Final = "topic-name"
+TOPIC_NAME: Final = "topic-name"
 #: Where schemas are registered if no subject is given; ``{topic}`` and ``{record}`` are names.
-_SUBJECTS: Final = {
-    _TOPIC_NAME: "{topic}-{part}",
+SUBJECTS: Final = {
+    TOPIC_NAME: "{topic}-{part}",
     "record-name": "{record}",
     "topic-record-name": "{topic}-{record}",
 }
-_SUBJECT: Final = "subject"
-
-
-def _registry_options(*, url_required: bool = True) -> tuple[Option, ...]:
-    """The options of a registry, as Flink's; the strategy of subjects is Confluent's."""
-    return (
-        text("url", required=url_required),
-        text(_SUBJECT),
-        choice("subject-name-strategy", tuple(_SUBJECTS), _TOPIC_NAME),
-        text("schema"),
-        *map(text, REGISTRY_PROPERTIES),
-        mapping("properties"),
-    )
-
-
-def _registry(options: Mapping[str, Any]) -> SchemaRegistryClient:
-    properties = dict(options["properties"])
-    for key, name in REGISTRY_PROPERTIES.items():
-        if options[key] is not None:
-            properties[name] = options[key]
-    return SchemaRegistryClient(options["url"], properties)
-
-
-def _subject(options: Mapping[str, Any]) -> str:
-    subject: str | None = options[_SUBJECT]
-    if subject is None:
-        message = (
-            "the option 'subject' is required to write; only a Kafka table with a single topic has "
-            "a default"
-        )
-        raise ValidationError(message)
-    return subject
-
-
-def _registry_avro(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"subject": _subject(options), "legacy": _avro_legacy(options)}
-
-
-def _protobuf_options(options: Mapping[str, Any]) -> ProtobufOptions:
-    return ProtobufOptions(
-        message_class=options["message-class-name"],
-        ignore_parse_errors=options["ignore-parse-errors"],
-        read_default_values=options["read-default-values"],
-        null_string=options["write-null-string-literal"],
-    )
+SUBJECT: Final = "subject"
 
 
 @dataclass(frozen=True)
@@ -236,13 +170,13 @@ class Format:
 JSON: Final = Format(
     (
         boolean("fail-on-missing-field", default=False),
-        _ERRORS,
+        IGNORE_ERRORS,
         _STANDARD,
         *_NULL_KEYS,
         *_WRITTEN,
     ),
-    lambda row, options, _: JsonRowDecoder(row, _json_options(options)),
-    lambda row, options: JsonRowEncoder(row, _json_options(options)),
+    lambda row, options, _: JsonRowDecoder(row, json_options(options)),
+    lambda row, options: JsonRowEncoder(row, json_options(options)),
 )
 CSV: Final = Format(
     (
@@ -255,7 +189,7 @@ CSV: Final = Format(
         text("array-element-delimiter", ";"),
         boolean("allow-comments", default=False),
         boolean("ignore-trailing-unmappable", default=False),
-        _ERRORS,
+        IGNORE_ERRORS,
     ),
     lambda row, options, _: CsvRowDecoder(row, _csv_options(options)),
     lambda row, options: CsvRowEncoder(row, _csv_options(options)),
@@ -273,11 +207,11 @@ AVRO: Final = Format(
         choice("encoding", ("binary",), "binary"),
         boolean("timestamp_mapping.legacy", default=True),
     ),
-    lambda row, options, _: AvroRowDecoder(row, legacy=_avro_legacy(options)),
-    lambda row, options: AvroRowEncoder(row, legacy=_avro_legacy(options)),
+    lambda row, options, _: AvroRowDecoder(row, legacy=avro_legacy(options)),
+    lambda row, options: AvroRowEncoder(row, legacy=avro_legacy(options)),
 )
 DEBEZIUM_JSON: Final = Format(
-    (boolean("schema-include", default=False), _ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+    (boolean("schema-include", default=False), IGNORE_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
     _debezium,
     _debezium_encoder,
     ALL_CHANGES,
@@ -287,71 +221,29 @@ CANAL_JSON: Final = Format(
     (
         text("database.include"),
         text("table.include"),
-        _ERRORS,
+        IGNORE_ERRORS,
         _STANDARD,
         *_NULL_KEYS,
         *_WRITTEN,
     ),
     _canal,
-    lambda row, options: change_json.CanalEncoder(row, _json_options(options)),
+    lambda row, options: change_json.CanalEncoder(row, json_options(options)),
     ALL_CHANGES,
     change_json.CanalDecoder.known,
 )
 MAXWELL_JSON: Final = Format(
-    (_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
-    lambda row, options, metadata: change_json.MaxwellDecoder(
-        row, _json_options(options), metadata
-    ),
-    lambda row, options: change_json.MaxwellEncoder(row, _json_options(options)),
+    (IGNORE_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+    lambda row, options, metadata: change_json.MaxwellDecoder(row, json_options(options), metadata),
+    lambda row, options: change_json.MaxwellEncoder(row, json_options(options)),
     ALL_CHANGES,
     change_json.MaxwellDecoder.known,
-)
-_AVRO_CONFLUENT: Final = (*_registry_options(), boolean("timestamp_mapping.legacy", default=True))
-AVRO_CONFLUENT: Final = Format(
-    _AVRO_CONFLUENT,
-    lambda row, options, _: RegistryAvroDecoder(row, _registry(options), options["schema"]),
-    lambda row, options: RegistryAvroEncoder(
-        row, _registry(options), schema=options["schema"], **_registry_avro(options)
-    ),
-)
-DEBEZIUM_AVRO_CONFLUENT: Final = Format(
-    _AVRO_CONFLUENT,
-    lambda row, options, _: DebeziumAvroDecoder(row, _registry(options), options["schema"]),
-    lambda row, options: DebeziumAvroEncoder(
-        row, _registry(options), schema=options["schema"], **_registry_avro(options)
-    ),
-    ALL_CHANGES,
-)
-JSON_SCHEMA: Final = Format(
-    (*_registry_options(), *JSON.options),
-    lambda row, options, _: RegistryJsonDecoder(
-        JsonRowDecoder(row, _json_options(options)), _registry(options)
-    ),
-    lambda row, options: RegistryJsonEncoder(
-        row, _json_options(options), _registry(options), _subject(options), options["schema"]
-    ),
-)
-PROTOBUF: Final = Format(
-    (
-        text("message-class-name"),
-        _ERRORS,
-        boolean("read-default-values", default=False),
-        text("write-null-string-literal", ""),
-        *(each for each in _registry_options(url_required=False) if each.key != "schema"),
-    ),
-    lambda row, options, _: ProtobufRowDecoder(
-        row, _protobuf_options(options), _registry(options) if options["url"] else None
-    ),
-    lambda row, options: ProtobufRowEncoder(
-        row,
-        _protobuf_options(options),
-        *((_registry(options), _subject(options)) if options["url"] else ()),
-    ),
 )
 #: Formats whose messages may hold line breaks, so that files of lines cannot hold them.
 BINARY_FORMATS: Final = frozenset(
     {"avro-confluent", "debezium-avro-confluent", "json-schema", "protobuf"}
 )
+#: The module of formats with a schema registry, whose clients a statement without it need not load.
+_OF_REGISTRY: Final = "millstream.sql.catalog.registry_formats"
 #: By the names that tables have for them.
 FORMATS: Final[Extensions[Format]] = Extensions(
     "millstream.formats",
@@ -361,10 +253,10 @@ FORMATS: Final[Extensions[Format]] = Extensions(
         "csv": f"{__name__}:CSV",
         "raw": f"{__name__}:RAW",
         "avro": f"{__name__}:AVRO",
-        "avro-confluent": f"{__name__}:AVRO_CONFLUENT",
-        "debezium-avro-confluent": f"{__name__}:DEBEZIUM_AVRO_CONFLUENT",
-        "json-schema": f"{__name__}:JSON_SCHEMA",
-        "protobuf": f"{__name__}:PROTOBUF",
+        "avro-confluent": f"{_OF_REGISTRY}:AVRO_CONFLUENT",
+        "debezium-avro-confluent": f"{_OF_REGISTRY}:DEBEZIUM_AVRO_CONFLUENT",
+        "json-schema": f"{_OF_REGISTRY}:JSON_SCHEMA",
+        "protobuf": f"{_OF_REGISTRY}:PROTOBUF",
         "debezium-json": f"{__name__}:DEBEZIUM_JSON",
         "canal-json": f"{__name__}:CANAL_JSON",
         "maxwell-json": f"{__name__}:MAXWELL_JSON",
@@ -404,10 +296,11 @@ class ChosenFormat:
         """What to do about a message that does not parse, by the options of the table."""
         keys = {each.key.removeprefix(f"{self._prefix}{self.name}."): each for each in self.known}
         advice = "correct it"
-        if _ERRORS.key in keys:
+        if IGNORE_ERRORS.key in keys:
             advice += (
-                f", or set '{keys[_ERRORS.key].key}' = 'true' in the WITH options of the table:"
-                " fields that do not parse are NULL then, and records without any are left out"
+                f", or set '{keys[IGNORE_ERRORS.key].key}' = 'true' in the WITH options of the"
+                " table: fields that do not parse are NULL then, and records without any are left"
+                " out"
             )
         if _STANDARD.key in keys:
             advice += (
@@ -435,10 +328,10 @@ class ChosenFormat:
             each.key: options[f"{self._prefix}{self.name}.{each.key}"]
             for each in self._format.options
         }
-        if self._topic is not None and found.get(_SUBJECT, "") is None:
-            named = _SUBJECTS[found["subject-name-strategy"]]
+        if self._topic is not None and found.get(SUBJECT, "") is None:
+            named = SUBJECTS[found["subject-name-strategy"]]
             part = "key" if self._prefix == "key." else "value"
-            found[_SUBJECT] = named.replace("{part}", part).replace("{topic}", self._topic)
+            found[SUBJECT] = named.replace("{part}", part).replace("{topic}", self._topic)
         return found
 
 
